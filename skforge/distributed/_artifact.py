@@ -229,6 +229,10 @@ class Job:
         if _is_text(column):
             if self.rows.by_value:
                 return column.astype("category")
+            if self.rows.unread:
+                raise InvalidInputError(
+                    f"The column {column.name!r} holds text, and {self.rows.unread}"
+                )
             raise InvalidInputError(
                 f"The column {column.name!r} holds text, but the model has no category "
                 "names; encode it as in training."

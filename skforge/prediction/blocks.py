@@ -112,6 +112,7 @@ def narrowed(module: Any) -> Narrow | None:
         n_features=len(columns),
         feature_names=None,
         category_names=(),
+        category_lists=(),
     )
     few_columns = CompiledModule(
         few, module.schedules, module.target, module.reduction, module.n_jobs

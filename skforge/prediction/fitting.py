@@ -20,6 +20,7 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 from skforge._compat import no_warnings
 from skforge.compiler.backend import backend_of
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.frames import coded_columns, is_pandas, placed
 from skforge.compiler.frontends import no_member
 from skforge.compiler.frontends.base import is_compiled, is_pipeline, last_step
 from skforge.compiler.frontends.members import (
@@ -312,7 +313,7 @@ def read_divided(model: Any, X: Any) -> tuple[Forest, splits.PipelineSplit | Non
     Fewer fold if the forest after them does not read the rows of ``X`` as they arrive.
     """
     if not splits.divides(model):
-        return read_model(model), None
+        return _placed(read_model(model), X), None
     why: dict[str, str] = {}
     steps = splits.divided_steps(model)
     names = [name for name, _ in steps]
@@ -328,11 +329,20 @@ def read_divided(model: Any, X: Any) -> tuple[Forest, splits.PipelineSplit | Non
     for start in starts if first else [None, *starts]:
         forest, unread = _tried(model, start, last, X)
         if forest is not None:
+            if not start:  # it gets X itself
+                forest = _placed(forest, X)
             if start is None and not is_pipeline(model):
                 return forest, None
             return forest, splits.divided(model, start, {**known, **why})
         why = {names[start or 0]: unread}  # that of the last step that fails counts
     raise AssertionError  # the last step by itself is read, or raises
+
+
+def _placed(forest: Forest, X: Any) -> Forest:
+    """Return a forest that knows by X which columns have LightGBM's categories."""
+    told = forest.source == "lightgbm" and is_pandas(X)
+    fits = told and X.shape[1] == forest.n_features
+    return placed(forest, coded_columns(X)) if fits else forest
 
 
 def _tried(

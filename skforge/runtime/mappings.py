@@ -562,6 +562,11 @@ def _code(
             f"pass {int(label)} if that is meant."
         )
     if code is None and not isinstance(label, str) and str in kinds:
+        if rule.categories is not None and rule.unknown is not None:
+            raise InvalidInputError(
+                f"{rule.name!r} of {where} is {label!r}, but its categories are texts; "
+                "pass a text, or None if it is missing."
+            )
         return None  # how the source compares it with texts is its own affair
     return rule.unknown if code is None else code
 

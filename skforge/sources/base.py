@@ -22,7 +22,7 @@ import numpy as np
 from skforge._compat import cached_property, no_warnings
 from skforge._typing import Array as Array
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.frames import FrameColumns, kind_of
+from skforge.compiler.forest.frames import FrameColumns, about_categories, kind_of
 from skforge.compiler.forest.reference import draw_rows, reference_raw
 from skforge.compiler.frontends.base import class_names
 from skforge.compiler.outputs.answers import answer, labels_of
@@ -50,6 +50,17 @@ def given_names(names: Any) -> tuple[Any, ...] | None:
     if names is None or [*names] == [f"Column_{i}" for i in range(len(names))]:
         return None
     return tuple(names)
+
+
+def unplaced(forest: Forest) -> str:
+    """Return why values of categories cannot be read, and what to do."""
+    n = len(forest.category_lists)
+    return (
+        f"LightGBM's file lists the categories of {n} column{'s'[: n > 1]} without "
+        "saying which these are, so that a value might be taken for a code; pass a "
+        "pandas frame whose columns have the dtypes of training, or give fit of "
+        "CompiledForest the model and its training frame."
+    )
 
 
 #: Of fields that artifacts do not keep.
@@ -257,8 +268,7 @@ class Source:
 
     @cached_property
     def _categories(self) -> FrameColumns:
-        forest = self.forest
-        return FrameColumns(forest.category_names, marker=forest.missing_value)
+        return FrameColumns(*about_categories(self.forest))
 
     def entry_of_objects(self, entry: Any) -> Any:
         made = self.forest.hashed is not None and self._plain is not None
@@ -279,6 +289,8 @@ class Source:
         names = given_names(forest.column_names if names is None else names)
         if names is None:
             raise without_names()
+        if forest.category_lists:
+            raise InvalidInputError(f"the rows are mappings, and {unplaced(forest)}")
         if len({*names}) < len(names):
             raise InvalidInputError(
                 "the rows are mappings, but the model has several columns with the "
@@ -341,7 +353,7 @@ class Source:
 
     def as_given(self, rows: Array) -> Any:
         """Return rows of the forest in a form that the model takes; None if unsure."""
-        coded = any(self.forest.category_names) or self.forest.hashed is not None
+        coded = self.forest.names_categories or self.forest.hashed is not None
         return rows if self.direct and not coded else None
 
     def drawn(self, n: int, missing: float) -> Array:

@@ -39,10 +39,6 @@ class LightGBMBoosterSource(Source):
 
     def reading(self) -> plain.Reading | None:
         """Match columns by position; arrays that are not floats become float32."""
-        booster = getattr(self.model, "booster_", self.model)
-        has_codes = self.model is not None and bool(booster.pandas_categorical)
-        if has_codes and not self._categories.names:  # of categories without names
-            return None
         # since 4.7 LightGBM also reads polars frames by position
         own_tables = hasattr(sys.modules.get("lightgbm.sklearn"), "nwd")
         own_tables = own_tables or self.stored is not None
@@ -64,7 +60,7 @@ class LightGBMBoosterSource(Source):
     def _rows(self, X: Any, method: str) -> Any:
         """Accept numbers; a live LightGBM handles everything else."""
         if self.stored is not None:
-            if is_table(X) or (is_pandas(X) and self._categories.names):
+            if is_table(X) or (is_pandas(X) and self._categories.lists):
                 rows = prepare_rows(self.forest, X)
                 return None if is_table(X) and _has_limit(rows) else rows
             X = _usual(self._validated(X))

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
+from operator import itemgetter
 from typing import Any, Literal
 
 import numpy as np
@@ -60,13 +61,12 @@ ReadArray = tuple[Array, str]
 class PlainRows:
     """Reads common kinds of rows; returns None for rows that the source must read."""
 
-    __slots__ = ("_columns", "_last", "_named", "_r", "_tables", "_width", "unnamed")
+    __slots__ = ("_columns", "_last", "_r", "_tables", "_width", "unnamed")
 
     def __init__(
         self, reading: Reading, width: int, columns: frames.FrameColumns
     ) -> None:
         self._r, self._width, self._columns = reading, width, columns
-        self._named = [*columns.names]
         #: By class of frames: the last one's columns, and the warning for them.
         self._last: dict[type, tuple[Any, str | None]] = {}
         warns = reading.estimator and reading.names is not None
@@ -150,11 +150,11 @@ class PlainRows:
         warning = self.warning_of(X, columns)
         if warning is None:
             return None
-        blocks = X._mgr.blocks
-        if not self._named and len(blocks) == 1 and frames.is_plain(blocks[0].dtype):
+        blocks, known = X._mgr.blocks, self._columns
+        if not known.lists and len(blocks) == 1 and frames.is_plain(blocks[0].dtype):
             return np.ascontiguousarray(blocks[0].values.T, self._r.dtype), warning
         rows = np.empty(X.shape, self._r.dtype)
-        coded: list[int] = []
+        coded: list[tuple[int, Any, Any]] = []
         whole: list[int] = []
         objects = self._r.objects and any(b.dtype == np.object_ for b in blocks)
         for block in blocks:
@@ -175,12 +175,7 @@ class PlainRows:
                 return None
             (feature,) = locs.as_array.tolist()
             if number is None:
-                coded.append(feature)
-                unseen = self._r.unseen
-                table, new = self._columns.of_dtype(dtype, feature, columns, unseen)
-                if new is not None and unseen is None:
-                    return None
-                rows[:, feature] = table[values.codes]
+                coded.append((feature, dtype, values))
                 continue
             if number.kind in "iu":
                 whole.append(feature)
@@ -188,10 +183,19 @@ class PlainRows:
             rows[missing, feature] = np.nan
         if whole and frames.has_large(rows[:, whole]):
             return None
-        return (rows, warning) if sorted(coded) == self._named else None
+        coded.sort(key=itemgetter(0))
+        if not known.fits([feature for feature, *_ in coded]):
+            return None
+        unseen = self._r.unseen
+        for k, (feature, dtype, values) in enumerate(coded):
+            table, new = known.of_dtype(dtype, k, columns, feature, unseen)
+            if new is not None and unseen is None:
+                return None
+            rows[:, feature] = table[values.codes]
+        return rows, warning
 
     def _table(self, X: Any) -> ReadArray | None:
-        if not self._r.tables or self._named:
+        if not self._r.tables or self._columns.lists:
             return None
         polars, names = frames.kind_of(X) == "polars", frames.labels_of(X)
         values = X.to_numpy() if polars else _values_of(X)

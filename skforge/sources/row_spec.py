@@ -16,7 +16,7 @@ from skforge.compiler.frontends.base import class_name, is_compiled, is_pipeline
 from skforge.compiler.frontends.members import fitted_members, has_members, is_wrapper
 from skforge.compiler.frontends.pipeline import transformers
 from skforge.exceptions import InvalidInputError, UnsupportedModelError
-from skforge.sources.base import given_names
+from skforge.sources.base import given_names, unplaced
 from skforge.sources.find import read_model, source_of
 from skforge.sources.fitted import model_of, start_of
 from skforge.sources.stored_model.model import StoredModel
@@ -39,6 +39,8 @@ class RowSpec:
     #: Whether categories are matched by value: models of XGBoost and LightGBM that were
     #: trained on numbers use positions in each frame's own list of categories.
     by_value: bool = False
+    #: Why values cannot be read, as some may be categories or codes; "" if they can.
+    unread: str = ""
     #: Columns of CatBoost's categories: texts, whole numbers and booleans; whether True
     #: or False was a text in training.
     hashed: Mapping[int, bool] = field(default_factory=dict)
@@ -106,6 +108,7 @@ def _of_forest(forest: Forest, names: tuple[str, ...] | None) -> RowSpec:
         forest.n_columns,
         given_names(names or forest.column_names),
         categories=known,
+        unread=unplaced(forest) if forest.category_lists else "",
         hashed={} if hashed is None else hashed.spelled_booleans(),
         by_value=bool(known) or (not own_lists and forest.category_offset[-1] > 0),
         dtype=forest.input_dtype,

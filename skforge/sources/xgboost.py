@@ -13,6 +13,7 @@ from skforge._compat import cached_property
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.frames import (
     FrameColumns,
+    about_categories,
     is_pandas,
     is_plain,
     is_table,
@@ -67,7 +68,7 @@ class _XGBoostRows(Source):
             from skforge.compiler.frontends.xgboost.model import index_dtypes
 
             dtypes = tuple(index_dtypes(self._booster))
-        return FrameColumns(names, dtypes, self.forest.missing_value)
+        return FrameColumns(*about_categories(self.forest, dtypes))
 
     @classmethod
     def rules_of(cls, model: Any) -> XGBoostRules:

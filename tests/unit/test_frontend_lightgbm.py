@@ -13,6 +13,7 @@ from skforge import Schedule, compile_forest
 from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
 from skforge.compiler.forest.reference import draw_rows, reference_leaves, reference_raw
 from skforge.compiler.frontends import load_forest
+from skforge.compiler.frontends.lightgbm.categories import named
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 from tests.answers_of import apply_transform, decide, predict_proba
 
@@ -488,23 +489,65 @@ def test_categories_of_frames_have_names():
     assert (forest.comparison == Comparison.IN).any()
 
 
-def test_names_that_cannot_be_assigned_are_left_out():
-    """An ordered column is listed among the categories but is no such feature."""
+def test_names_of_ordered_categories_belong_to_their_columns():
+    """Its column is no categorical feature, but has a list of names."""
     data, y = frame()
     data["letter"] = data["letter"].cat.as_ordered()
     model = lgb.LGBMRegressor(n_estimators=2, verbose=-1, n_jobs=1).fit(data, y)
-    assert load_forest(model).category_names == ()
+    names = tuple(f"c{i}" for i in range(6))
+    assert load_forest(model).category_names == ((), names, (), (), (10, 20, 30))
 
 
-def test_names_for_more_categories_than_they_are_belong_elsewhere():
+def test_names_for_fewer_categories_than_they_are_belong_elsewhere():
     """An ordered column has names and no categories; another the reverse."""
     data, y = frame()
     data["letter"] = data["letter"].cat.as_ordered()
     data["number"] = data["number"].cat.codes + 4
     rows = lgb.Dataset(data, y, categorical_feature=["number"])
     model = lgb.train({"verbose": -1}, rows, 2)
-    assert model.pandas_categorical == [[f"c{i}" for i in range(6)]]
-    assert load_forest(model).category_names == ()
+    names = tuple(f"c{i}" for i in range(6))
+    assert model.pandas_categorical == [[*names]]
+    for forest in load_forest(model), load_forest(model.dump_model()):
+        assert forest.category_names == ((), names, (), (), ())
+        assert forest.category_lists == ()
+
+
+@pytest.mark.parametrize(
+    ("lists", "infos", "tested", "names"),
+    [
+        ([[7, 8]], "[-0.5:2.5] -1:0:1", "1", ((), (7, 8))),
+        ([[7, 8]], "[0:1] -1:0:1", "1", None),  # an ordered one, and numbers by sets
+        ([[7, 8]], "[0:2] -1:0:1", "1", ((), (7, 8))),
+        ([[7, 8]], "none -1:0:1", "1", None),
+        ([[7, 8], [7]], "[0:1] [0:0]", "", ((7, 8), (7,))),
+        ([[7], [7, 8]], "[0:1] [0:0]", "", None),  # nowhere: not as LightGBM writes
+        ([["a", "b"]], "[0:1] -1:0:1", "1", ((), ("a", "b"))),  # numbers are refused
+        ([["1", "b"]], "[0:1] -1:0:1", "1", None),
+        ([["a", "b"]], "[0:1] -1:0:1", "0,1", None),
+        # in "a", each text list may be the other's
+        ([["a", "b"], ["b", "a"]], "[0:1] -1:0:1 -1:0:1", "1,2", None),
+        ([["a", "b"], ["b", "a", "c"]], "[0:1] 0:1:2 [0:1]", "1", None),
+        ([["a", "b"], ["b", "a", "c"]], "[0:1] 0:1 0:1:2", "1,2", None),
+        ([["a", "b"], ["c"]], "0:1 [5:5] 0", "0,2", (("a", "b"), (), ("c",))),
+        ([["a", "b"], []], "0:1 none", "0", None),
+        ([["a"], ["b"]], "0 0", "0,1", (("a",), ("b",))),  # as many as columns
+        ([[True, False]], "[1:9] 0:1", "1", ((), (True, False))),
+        ([["a"]], "[x] 0", "1", ((), ("a",))),
+        ([[["a", 1]]], "[2:3] 0", "1", ((), ("['a', 1]",))),
+    ],
+)
+def test_lists_are_assigned_where_no_other_assignment_is_possible(
+    lists, infos, tested, names
+):
+    expected = {"category_names": names}
+    if names is None:
+        expected = {"category_lists": tuple(map(tuple, lists))}
+    assert named(lists, (infos, tested), len(infos.split())) == expected
+
+
+def test_without_knowledge_of_values_lists_are_assigned_if_all_columns_have_one():
+    assert named([["a"], [2, 3]], ("", ""), 2) == {"category_names": (("a",), (2, 3))}
+    assert named([[2, 3]], ("", ""), 2) == {"category_lists": ((2, 3),)}
 
 
 def test_unfitted_wrapper():

@@ -115,6 +115,9 @@ class ForestArrays(_Known):
     hashed: HashedCategories | None = field(default=None, metadata={"stored": False})
     parallel_trees: int = field(default=0, metadata={"stored": False})
     leaf_linear: Float64s = field(default_factory=lambda: np.zeros((0, 0)))
+    category_lists: tuple[tuple[str | float | bool, ...], ...] = field(
+        default=(), metadata={"stored": False}
+    )
 
     def __post_init__(self) -> None:
         for name in LAYOUT:
@@ -187,6 +190,11 @@ class ForestArrays(_Known):
         names = self.feature_names
         return None if names is None else names[: self.n_columns]
 
+    @property
+    def names_categories(self) -> bool:
+        """Whether the categories of some columns are known by name."""
+        return bool(self.category_lists) or any(self.category_names)
+
     def finish(self, sums: Any) -> None:
         """Turn the sums of rows, an array, into their raw scores, in place."""
         if self.divisor != 1:
@@ -246,6 +254,7 @@ RARE: dict[str, Any] = {
     "scaling": tuple[float, ...],
     "hashed": None,
     **{"parallel_trees": int, "leaf_linear": None},
+    "category_lists": tuple[tuple[str | float | bool, ...], ...],
 }
 
 #: By kind and size: the characters of C's types differ among systems.

@@ -230,6 +230,7 @@ _SHARED = (
     *("n_features", "input_dtype", "accumulator_dtype", "n_outputs", "task", "source"),
     *("missing_value", "feature_names", "category_names", "truncate_categories"),
     *("output_sizes", "class_labels", "aggregate", "wider_rows", "hashed", "outputs"),
+    "category_lists",
 )
 
 

@@ -78,7 +78,7 @@ class Forest(arrays.ForestArrays):
         The source's feature names.
     output_sizes : tuple of int
         Outputs per target; empty if there is one target.
-    category_names : tuple of tuple of (str, int or float)
+    category_names : tuple of tuple of (str, int, float or bool)
         The names of each feature's categories, in the order of their numbers; empty
         for a feature without any, and () if the source stores none.
     truncate_categories : bool, default=False
@@ -113,6 +113,10 @@ class Forest(arrays.ForestArrays):
         The linear models of leaves (LightGBM): a constant, the number of features,
         and up to ``k`` features, each followed by its coefficient. If one of these
         features is NaN, the leaf adds ``leaf_value``.
+    category_lists : tuple of tuple of (str, int, float or bool), default=()
+        The names of categories if the source does not tell of which features
+        (LightGBM): a list for each column of categories that a frame has, in the order
+        of its columns. ``category_names`` is () then.
     """
 
     def __reduce__(self) -> tuple[object, ...]:

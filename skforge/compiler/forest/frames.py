@@ -9,14 +9,19 @@ tables.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from operator import itemgetter
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from skforge._typing import Array
 from skforge.exceptions import InvalidInputError
+
+if TYPE_CHECKING:
+    from skforge.compiler.forest.arrays import ForestArrays
+    from skforge.compiler.forest.predicates import AnyForest
 
 ColumnNames: TypeAlias = tuple[tuple[str | float, ...], ...]
 Dtypes: TypeAlias = tuple[str, ...]
@@ -206,9 +211,11 @@ def column_names(X: Any) -> list[str]:
 class FrameColumns:
     """The categorical columns of a training frame, with their category names.
 
-    They are given as in ``Forest.category_names``. ``index_dtypes`` are the dtypes that
-    a feature's integer categories must have, or "" for any. ``marker`` is
-    ``Forest.missing_value``, which a frame's own codes may equal.
+    They are given as in ``Forest.category_names``, or as lists of names if their
+    columns are not known. ``index_dtypes`` are the dtypes that a feature's integer
+    categories must have, or "" for any. ``marker`` is ``Forest.missing_value``, which a
+    frame's own codes may equal. ``in_order``: as in LightGBM, the lists belong to a
+    frame's columns of categories in their order, whichever these are.
     """
 
     def __init__(
@@ -216,11 +223,22 @@ class FrameColumns:
         category_names: ColumnNames,
         index_dtypes: Dtypes = (),
         marker: float = np.nan,
+        lists: ColumnNames = (),
+        in_order: bool = False,
     ) -> None:
-        self.names = {i: names for i, names in enumerate(category_names) if names}
+        self._places = [i for i, names in enumerate(category_names) if names]
+        self.lists = lists or tuple(names for names in category_names if names)
         self.index_dtypes, self._marker = index_dtypes, marker
-        #: By column, id of pandas' dtype, which is kept alive, and what is ``unseen``.
+        self._dtypes = [index_dtypes[i] for i in self._places] if index_dtypes else []
+        self._in_order = in_order
+        #: By list, id of pandas' dtype, which is kept alive, and what is ``unseen``.
         self._tables = Kept()
+
+    def fits(self, coded: list[int]) -> bool:
+        """Tell whether a frame with these columns of categories is known."""
+        if self._in_order:
+            return len(coded) == len(self.lists)
+        return coded == self._places
 
     def numbers(
         self,
@@ -239,7 +257,7 @@ class FrameColumns:
         does in its own way. ``read`` returns the numbers of other columns.
         """
         parts = columns_of(X)
-        if len(parts) == 1 and type(parts[0][0]) is slice and not self.names:
+        if len(parts) == 1 and type(parts[0][0]) is slice and not self.lists:
             return np.ascontiguousarray(parts[0][1].T, dtype)  # a view, if it may be
         numbers, labels = np.empty(X.shape, dtype), labels_of(X)
         coded: dict[int, ColumnCodes] = {}
@@ -251,15 +269,18 @@ class FrameColumns:
             others[places] = values
             if (codes_of_column := codes_in(values)) is not None:
                 coded[places] = codes_of_column
-        self._check(sorted(coded), X)
+        order = sorted(coded)
+        self._check(order, X)
+        number = {i: k for k, i in enumerate(order)}
         for i, column in sorted(others.items(), key=itemgetter(0)):
             if i in coded:
                 listed, codes = coded[i]
                 dtype = getattr(column, "dtype", None)
+                at = number[i], labels, i
                 if is_category(dtype):
-                    table, new = self.of_dtype(dtype, i, labels, unseen)
+                    table, new = self.of_dtype(dtype, *at, unseen)
                 else:
-                    table, new = self._table(listed, i, labels, unseen)
+                    table, new = self._table(listed, *at, unseen)
                 if new is not None and unseen is None:
                     new = new if strict else np.intersect1d(new, codes)
                     if len(new):
@@ -274,21 +295,23 @@ class FrameColumns:
         return numbers
 
     def _check(self, coded: list[int], X: Any) -> None:
-        if coded == [*self.names]:
+        if self.fits(coded):
             return
         labels = column_names(X)
-        if not self.names:
+        if not self.lists:
             raise InvalidInputError(
                 f"column {labels[coded[0]]!r} holds categories, but the model does "
                 "not store their names; pass the codes that they had in training."
             )
+        if self._in_order:
+            raise InvalidInputError(_other_count(len(self.lists), len(coded)))
         for i in coded:
-            if i not in self.names:
+            if i not in self._places:
                 raise InvalidInputError(
                     f"column {labels[i]!r} holds categories, but it held numbers in "
                     "training; convert it to numbers."
                 )
-        i = next(i for i in self.names if i not in coded)
+        i = next(i for i in self._places if i not in coded)
         label = labels[i] if i < len(labels) else i
         raise InvalidInputError(
             f"column {label!r} held categories in training, but holds none here; "
@@ -296,33 +319,34 @@ class FrameColumns:
         )
 
     def of_dtype(
-        self, dtype: Any, i: int, labels: Any, unseen: float | None
+        self, dtype: Any, k: int, labels: Any, i: int, unseen: float | None
     ) -> tuple[Array, Array | None]:
         """Return what :meth:`_table` does for the categories of pandas' dtype."""
-        key = i, id(dtype), unseen is None
+        key = k, id(dtype), unseen is None
         if (known := self._tables.get(key)) is None:
-            known = dtype, self._table(dtype.categories, i, labels, unseen)
+            known = dtype, self._table(dtype.categories, k, labels, i, unseen)
             self._tables[key] = known
         found: tuple[Array, Array | None] = known[1]
         return found
 
     def _table(
-        self, listed: Any, i: int, labels: Any, unseen: float | None
+        self, listed: Any, k: int, labels: Any, i: int, unseen: float | None
     ) -> tuple[Array, Array | None]:
         """Return the numbers in training of a column's own names, and new names.
 
         The last number, which is that of code -1, is NaN. None if no name is new.
+        ``k`` is the column's place among those of categories.
         """
-        wanted = self.index_dtypes[i] if self.index_dtypes else ""
+        wanted = self._dtypes[k] if self._dtypes else ""
         fits = not wanted or getattr(listed, "dtype", None) == wanted
-        names, listed = self.names[i], list(listed)
+        names, listed = self.lists[k], _values(listed)
         kind = _kind(names)
         known = kind is not None and fits and _kind(listed) is kind
+        known = known or (not names and unseen is not None)
         # XGBoost accepts some kinds for others and refuses the rest, used or not
         if not known and (len(listed) or unseen is None):
-            what: dict[type | None, str]
-            what = {str: "texts", int: "integers", float: "floats"}
-            what[None] = "of several kinds"
+            what: dict[type | None, str] = {str: "texts", int: "integers"}
+            what |= {float: "floats", bool: "booleans", None: "of several kinds"}
             raise InvalidInputError(
                 f"the categories of column {labels[i]!r} were {what[kind]} in "
                 f"training, but here they begin with {listed[:3]}; use the same kind "
@@ -335,6 +359,33 @@ class FrameColumns:
         numbers[numbers == self._marker] += 0.25
         numbers[np.arange(len(numbers)) == self._marker] = np.nan
         return np.append(numbers, np.nan), new if len(new) else None
+
+
+def about_categories(forest: ForestArrays, index_dtypes: Dtypes = ()) -> Any:
+    """Return what :class:`FrameColumns` is made of."""
+    names, lists = forest.category_names, forest.category_lists
+    in_order = forest.source == "lightgbm"
+    return names, index_dtypes, forest.missing_value, lists, in_order
+
+
+def placed(forest: AnyForest, columns: Sequence[int]) -> AnyForest:
+    """Return a forest whose lists of categories belong to these columns of rows.
+
+    It is the same one if the lists are not as many, or one is empty.
+    """
+    lists = forest.category_lists or tuple(filter(None, forest.category_names))
+    if len(lists) != len(columns) or not all(lists):
+        return forest
+    of_column = dict(zip(columns, lists, strict=True))
+    names = tuple(of_column.get(i, ()) for i in range(forest.n_features))
+    if names == forest.category_names:
+        return forest
+    return replace(forest, category_names=names, category_lists=())
+
+
+def coded_columns(X: Any) -> list[int]:
+    """Return the columns of a pandas frame that have the dtype category."""
+    return [i for i, dtype in enumerate(X.dtypes) if is_category(dtype)]
 
 
 def _new_category(label: Any, name: Any) -> InvalidInputError:
@@ -352,9 +403,26 @@ def _no_numbers(label: Any, column: Any) -> InvalidInputError:
     )
 
 
+def _other_count(known: int, coded: int) -> str:
+    columns = "1 column" if known == 1 else f"{known} columns"
+    held = f"{coded} columns here hold"
+    if coded < 2:
+        held = f"{coded or 'no'} column here holds"
+    return (
+        f"{columns} held categories in training, but {held} them; give the same "
+        "columns the dtype category, or pass an array of their codes."
+    )
+
+
+def _values(names: Any) -> list[Any]:
+    """Return names as Python's values: nullable and other indices hold NumPy's."""
+    listed = names.tolist() if hasattr(names, "tolist") else list(names)
+    return [x.item() if isinstance(x, np.generic) else x for x in listed]
+
+
 def _kind(names: Sequence[Any]) -> type | None:
     kinds = {type(name) for name in names}
-    return kinds.pop() if kinds in ({str}, {int}, {float}) else None
+    return kinds.pop() if kinds in ({str}, {int}, {float}, {bool}) else None
 
 
 def any_numbers(column: Any) -> ColumnNumbers | None:

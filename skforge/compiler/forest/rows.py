@@ -74,7 +74,7 @@ def _of_frame(forest: Forest, X: Any) -> Array:
         raise InvalidInputError(why)
     if forest.source not in ("xgboost", "lightgbm") and not any(forest.category_names):
         return _as_array(X, forest.n_features)  # categories are given by value
-    coded = _columns(forest.category_names, (), forest.missing_value)
+    coded = _columns(*frames.about_categories(forest))
     unseen = None if forest.source == "xgboost" else np.nan
     dtype, read = forest.input_dtype, frames.any_numbers
     with np.errstate(all="ignore"):

@@ -72,9 +72,11 @@ class _Declined:
             self.needed = [rule.name for rule in source.columns().rules]
 
     def reads(self, rows: Any) -> bool:
-        by_place = self.framed and self.names and isinstance(rows, np.ndarray)
-        if by_place and frames.column_names(self.X) != self.names:
-            return False  # in an array, each column would be another
+        by_place = self.framed and isinstance(rows, np.ndarray)
+        if by_place and self.source.forest.names_categories:
+            return False  # in an array, the values of categories would be codes
+        if by_place and self.names and frames.column_names(self.X) != self.names:
+            return False  # each column would be another
         with no_warnings(), suppress(Exception):  # of any library
             return self.source.tried(rows, self.method) is not None
         return False

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.frames import placed
 from skforge.compiler.forest.reference import draw_rows
 from skforge.compiler.frontends import members as kinds
 from skforge.compiler.frontends import read_forests
@@ -69,7 +70,7 @@ class WrapperSource(base.Source):
         def forests_of(member: Any) -> tuple[Forest, ...]:
             source = sources.get(id(member))
             if source is None:
-                return read_forests(member)
+                return tuple(_placed(part, forest) for part in read_forests(member))
             return source.forest, *source.answers.more
 
         stored = isinstance(model, StoredModel)
@@ -274,6 +275,16 @@ class WrapperSource(base.Source):
         return _serial(self.answers.root)
 
 
+def _placed(forest: Forest, known: Forest | None) -> Forest:
+    """Return a forest whose categories are in the columns that another one knows."""
+    if known is None or not forest.category_lists or not any(known.category_names):
+        return forest
+    at = [i for i, names in enumerate(known.category_names) if names]
+    same = tuple(known.category_names[i] for i in at) == forest.category_lists
+    told = known.source in ("lightgbm", "xgboost")  # of each column of categories
+    return placed(forest, at) if same and told else forest
+
+
 def _private_copy(model: Any) -> Any:
     """Copy what a wrapper computes with, but members; share what cannot be copied."""
     copied = copy.copy(model)
@@ -308,7 +319,7 @@ def _distinct(sources: Sequence[base.Source]) -> list[base.Source]:
         plain = not kinds.is_wrapper(source.model) and not is_pipeline(source.model)
         rules = (type(source), source.reading(), repr(source.rules))
         limits = (source.declines, source.direct)
-        coded = tuple(getattr(source, "_coded", ())), source.forest.category_names
+        coded = source.forest.category_names, source.forest.category_lists
         key = (*rules, *limits, *coded) if plain else id(source)
         distinct.setdefault(key, source)
     return list(distinct.values())

@@ -12,7 +12,12 @@ from typing import Any, TypeVar
 
 from skforge.compiler.frontends import checks
 from skforge.compiler.frontends.arrays import category_words
-from skforge.compiler.frontends.lightgbm.text import ModelText, check_version, damaged
+from skforge.compiler.frontends.lightgbm.text import (
+    ModelText,
+    as_lists,
+    check_version,
+    damaged,
+)
 from skforge.exceptions import UnsupportedModelError
 
 T = TypeVar("T", bound="dict[str, Any] | list[Any] | str")
@@ -49,7 +54,25 @@ def parts_of(document: Any) -> ModelText:
     for number, tree in enumerate(infos):
         trees.append(_lines(tree, f"tree {number}", room))
         room -= trees[-1]["cat_boundaries"][-1]
-    return ModelText(header, trees, {}, None)
+    header["feature_infos"] = _infos(document, names)
+    lists = document.get("pandas_categorical")
+    return ModelText(header, trees, {}, None if lists is None else as_lists(lists))
+
+
+def _infos(document: Any, names: list[str]) -> str:
+    """Return what a model's text says of the values of features."""
+    known = document.get("feature_infos")
+    infos = []
+    for name in names:
+        info = known.get(name) if isinstance(known, dict) else None
+        info = info if isinstance(info, dict) else {}
+        codes = info.get("values")
+        ends = info.get("min_value"), info.get("max_value")
+        if isinstance(codes, list) and codes:
+            infos.append(":".join(map(str, codes)))
+        else:
+            infos.append("none" if None in ends else "[{}:{}]".format(*ends))
+    return " ".join(infos)
 
 
 def _lines(tree: Any, where: str, room: int) -> dict[str, Any]:

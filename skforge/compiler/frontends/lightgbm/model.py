@@ -22,6 +22,7 @@ from skforge.compiler.forest.predicates import deduplicate_predicates
 from skforge.compiler.frontends import checks
 from skforge.compiler.frontends.arrays import Floats, forest_arrays, starts
 from skforge.compiler.frontends.base import Frontend, is_a, register
+from skforge.compiler.frontends.lightgbm.categories import named
 from skforge.compiler.frontends.lightgbm.dump import is_dump, parts_of
 from skforge.compiler.frontends.lightgbm.text import (
     ModelText,
@@ -33,8 +34,6 @@ from skforge.compiler.frontends.lightgbm.text import (
 )
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 
-#: The categories that a feature has seen, such as "-1:0:2:1".
-_CATEGORIES = r"-?[0-9]{1,10}(:-?[0-9]{1,10})*"
 _MISSING = np.array([Missing.NEVER, Missing.ZERO, Missing.NAN, Missing.NAN], np.uint8)
 
 
@@ -98,6 +97,10 @@ def _forest(
     names = header.get("feature_names", "").split(" ")
     if len(names) != n_features:
         damaged(f"feature_names has {len(names)} names for {n_features} features")
+    about_columns = (
+        header.get("feature_infos", ""),
+        model.parameters.get("categorical_feature", ""),
+    )
     trees = read_trees(model.trees[begin * n_outputs : end * n_outputs], n_features)
     outputs, task = _outputs(header, n_outputs, sigmoid)
     if "average_output" in header:
@@ -116,7 +119,7 @@ def _forest(
         task=task,
         source="lightgbm",
         feature_names=tuple(names),
-        category_names=_category_names(model, n_features),
+        **named(model.pandas_categorical, about_columns, n_features),
         truncate_categories=True,
         aggregate="linear" if len(trees.linear) else "sum",
         leaf_linear=trees.linear,
@@ -260,39 +263,6 @@ def _around_zero(threshold: Floats) -> Floats:
     near = np.abs(threshold) <= ZERO_THRESHOLD
     below = np.nextafter(-ZERO_THRESHOLD, -np.inf)
     return np.where(near, np.where(threshold >= 0, ZERO_THRESHOLD, below), threshold)
-
-
-def _category_names(
-    model: ModelText, n_features: int
-) -> tuple[tuple[str | float, ...], ...]:
-    """Return the category names of frame columns; () if they cannot be assigned.
-
-    The file lists them without column names: they belong to the categorical features,
-    in order, if their numbers agree and no feature has seen more categories than it
-    has names. Arrays hold category numbers and need no names.
-    """
-    lists = model.pandas_categorical
-    text = model.parameters.get("categorical_feature", "")
-    if lists is None or not re.fullmatch(r"[0-9]+(,[0-9]+)*", text, flags=re.ASCII):
-        return ()
-    features = [int(number) for number in text.split(",")]
-    names_of = dict(zip(features, lists, strict=False))
-    seen = model.header.get("feature_infos", "").split(" ")
-    agree = (
-        len(features) == len(lists)
-        and sorted(names_of) == features
-        and features[-1] < n_features
-        and all(isinstance(x, (str, int, float)) for names in lists for x in names)
-        and all(
-            int(number) < len(names_of[feature])
-            for feature in features
-            if feature < len(seen)
-            and re.fullmatch(_CATEGORIES, seen[feature], re.ASCII)
-            for number in seen[feature].split(":")
-        )
-    )
-    columns = range(n_features) if agree else ()
-    return tuple(tuple(names_of.get(feature, ())) for feature in columns)
 
 
 def load_bytes(data: bytes, iteration_range: checks.IntRange | None = None) -> Forest:

@@ -179,11 +179,13 @@ def _pandas_categorical(tail: str) -> list[list[Any]] | None:
         value = json.loads(text.strip())
     except (ValueError, RecursionError):
         damaged("pandas_categorical is not JSON")
-    if value is None:
-        return None
+    return None if value is None else as_lists(value)
+
+
+def as_lists(value: Any) -> list[list[Any]]:
     if not isinstance(value, list) or not all(isinstance(v, list) for v in value):
         damaged("pandas_categorical is not a list of lists")
-    return value or None
+    return value
 
 
 def integer(values: dict[str, Any], key: str, where: str) -> int:

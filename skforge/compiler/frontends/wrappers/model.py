@@ -29,7 +29,7 @@ _SCORES: dict[str, Any] = dict(
 #: What forests must share to be joined, beside the marker of missing values.
 _kind_of_forest = attrgetter(
     *("input_dtype", "accumulator_dtype", "divisor", "n_features", "category_names"),
-    *("truncate_categories", "aggregate", "wider_rows"),
+    *("truncate_categories", "aggregate", "wider_rows", "category_lists"),
 )
 
 

@@ -1,0 +1,278 @@
+"""LightGBM's lists of categories belong to columns of the dtype category, in order.
+
+Which features are tested by sets is another question: ordered categories are numbers,
+and users name other features. A value is never taken for a code.
+"""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.ensemble import VotingClassifier
+from sklearn.multioutput import MultiOutputClassifier
+from sklearn.pipeline import make_pipeline
+from typer.testing import CliRunner
+
+import skforge
+from skforge.cli.main import app
+from skforge.exceptions import InvalidInputError, PerformanceWarning
+from tests.plain import plain
+
+lgb = pytest.importorskip("lightgbm")
+pd = pytest.importorskip("pandas")
+
+N = 240
+rng = np.random.default_rng(0)
+x, shop, flag = rng.normal(size=N), rng.integers(0, 3, N), rng.integers(0, 2, N)
+sizes = pd.Categorical(rng.choice(["S", "M", "L"], N), ["S", "M", "L"], ordered=True)
+towns = pd.Categorical(np.where(rng.random(N) < 0.1, None, rng.choice(["a", "b"], N)))
+stars = pd.Categorical(rng.integers(1, 6, N), [1, 2, 3, 4, 5], ordered=True)
+zips = pd.Categorical(rng.choice([10, 20, 30], N))
+counts = rng.integers(0, 4, N)
+
+
+def nullable(values: Any, dtype: str) -> Any:
+    return pd.Series(values).astype(dtype).astype("category")
+
+
+#: Frames, and the features that LightGBM is told to test by sets.
+FRAMES: dict[str, tuple[Any, Any]] = {
+    "auto": ({"x": x, "town": towns}, "auto"),
+    "ordered numbers": ({"x": x, "stars": stars}, "auto"),
+    "ordered texts": ({"x": x, "size": sizes, "town": towns}, "auto"),
+    "none named": ({"x": x, "zip": zips}, []),
+    "one of two": ({"x": x, "zip": zips, "stars": stars}, ["zip"]),
+    "a number named, too": ({"x": x, "shop": shop, "town": towns}, ["town", "shop"]),
+    "a number in place": ({"x": x, "stars": stars, "shop": shop}, ["shop"]),
+    "a flag in place": ({"x": x, "zip": zips, "flag": flag}, ["flag"]),
+    "booleans": ({"flag": pd.Categorical(flag == 1), "x": x, "town": towns}, "auto"),
+    "fractions": ({"x": x, "half": pd.Categorical(counts / 2), "flag": flag}, "auto"),
+    "Int64": ({"x": x, "count": nullable(counts, "Int64")}, "auto"),
+    "UInt8": ({"x": x, "count": nullable(counts, "UInt8")}, "auto"),
+    "Float64": ({"x": x, "half": nullable(counts / 2, "Float64")}, "auto"),
+    "boolean": ({"x": x, "flag": nullable(flag == 1, "boolean")}, "auto"),
+}
+
+
+def trained(name: str) -> tuple[Any, Any]:
+    columns, named = FRAMES[name]
+    frame = pd.DataFrame(columns)
+    model = lgb.LGBMRegressor(n_estimators=6, min_child_samples=5, n_jobs=1, verbose=-1)
+    return model.fit(frame, score(frame), categorical_feature=named), frame
+
+
+def score(frame: Any) -> Any:
+    codes = [c.cat.codes if c.dtype == "category" else c for _, c in frame.items()]
+    return np.sum(codes, axis=0) + 3 * (codes[-1] == 1)
+
+
+def values_of(frame: Any) -> dict[str, list[Any]]:
+    columns = {name: frame[name].astype(object) for name in frame}
+    return {
+        name: [None if pd.isna(value) else value for value in column]
+        for name, column in columns.items()
+    }
+
+
+def variants(fast: Any, tmp_path: Any) -> dict[str, Any]:
+    path = tmp_path / "model.skforge"
+    skforge.save(fast, path)
+    return {
+        "live": fast,
+        "pickled": pickle.loads(pickle.dumps(fast)),
+        "dropped": fast.drop_estimator(),
+        "loaded": skforge.load(path),
+    }
+
+
+def other_frames(frame: Any) -> dict[str, Any]:
+    """Return frames with the same columns that list other categories."""
+    coded = [name for name in frame if frame[name].dtype == "category"]
+
+    def made(change: Any) -> Any:
+        return frame.assign(**{name: change(frame[name]) for name in coded})
+
+    return {
+        "training": frame,
+        "one row": frame.iloc[[3]],
+        "reversed": made(lambda c: c.cat.set_categories(c.cat.categories[::-1])),
+        "fewer": made(lambda c: c[:7].cat.remove_unused_categories()).iloc[:7],
+        "unknown": made(lambda c: c.cat.remove_categories(c.cat.categories[:1])),
+    }
+
+
+@pytest.mark.filterwarnings("error::skforge.exceptions.PerformanceWarning")
+@pytest.mark.parametrize("name", FRAMES)
+def test_kernels_answer_frames_and_values(name, tmp_path):
+    model, frame = trained(name)
+    fast = plain(model).fit(frame)
+    columns = values_of(frame)
+    rows = [{name: column[i] for name, column in columns.items()} for i in range(N)]
+    expected = model.predict(frame)
+    for form, other in variants(fast, tmp_path).items():
+        for which, given in other_frames(frame).items():
+            answer = other.predict(given)
+            assert np.array_equal(answer, model.predict(given)), (form, which)
+        for given in (columns, rows):
+            assert np.array_equal(other.predict(given), expected), form
+        assert other.predict(rows[3]) == expected[3], form
+        assert other.counters()["library"]["calls"] == 0, form
+
+
+@pytest.mark.parametrize("name", FRAMES)
+def test_a_file_answers_frames_by_the_order_of_their_categories(name):
+    model, frame = trained(name)
+    for source in (model.booster_.model_to_string(), model.booster_.dump_model()):
+        module = skforge.compile_forest(source)
+        for which, given in other_frames(frame).items():
+            assert np.array_equal(module.predict(given), model.predict(given)), which
+
+
+@pytest.mark.parametrize("name", FRAMES)
+def test_a_file_reads_values_where_it_tells_their_columns(name):
+    model, frame = trained(name)
+    file = plain(model.booster_.model_to_string()).fit(np.zeros(frame.shape))
+    if not file.forest_.category_lists:
+        answer = file.predict(values_of(frame))
+        assert np.array_equal(answer, model.predict(frame))
+        return
+    assert name in ("a number in place", "a flag in place", "fractions")
+    with pytest.raises(InvalidInputError) as info:
+        file.predict(values_of(frame))
+    assert str(info.value) == f"the rows are mappings, and {UNPLACED}"
+
+
+UNPLACED = (
+    "LightGBM's file lists the categories of 1 column without saying which these are, "
+    "so that a value might be taken for a code; pass a pandas frame whose columns have "
+    "the dtypes of training, or give fit of CompiledForest the model and its training "
+    "frame."
+)
+
+
+def test_the_advice_for_a_file_helps():
+    model, frame = trained("a number in place")
+    text = model.booster_.model_to_string()
+    assert np.array_equal(
+        skforge.compile_forest(text).predict(frame), model.predict(frame)
+    )
+    known = plain(text).fit(frame)
+    assert np.array_equal(known.predict(values_of(frame)), model.predict(frame))
+
+
+def test_a_file_that_mistakes_the_column_of_texts_refuses_its_numbers():
+    columns = {"x": x, "kind": pd.Categorical(np.where(flag, "p", "q"), ordered=True)}
+    frame = pd.DataFrame({**columns, "flag": flag[::-1]})
+    model = lgb.LGBMRegressor(n_estimators=4, n_jobs=1, verbose=-1)
+    model.fit(frame, score(frame), categorical_feature=["flag"])
+    forest = skforge.load_forest(model.booster_)
+    assert forest.category_names == ((), (), ("p", "q"))
+    file = plain(forest).fit(np.zeros((1, 3)))
+    assert np.array_equal(file.predict(frame), model.predict(frame))
+    with pytest.raises(InvalidInputError) as info:
+        file.predict({"x": 0.5, "kind": None, "flag": 1})
+    assert str(info.value) == (
+        "'flag' of the row is 1, but its categories are texts; pass a text, or None if "
+        "it is missing."
+    )
+
+
+def test_plain_numbers_in_place_of_categories_are_refused(tmp_path):
+    model, frame = trained("ordered numbers")
+    numbers = frame.astype({"stars": "float64"})
+    for form, fast in variants(plain(model).fit(frame), tmp_path).items():
+        if form in ("dropped", "loaded"):
+            with pytest.raises(InvalidInputError) as info:
+                fast.predict(numbers)
+            assert str(info.value) == (
+                "1 column held categories in training, but no column here holds them; "
+                "give the same columns the dtype category, or pass an array of their "
+                "codes."
+            )
+        else:
+            with pytest.raises(ValueError, match="categorical_feature do not match"):
+                fast.predict(numbers)
+        codes = frame.assign(stars=frame["stars"].cat.codes).to_numpy()
+        with warnings.catch_warnings(action="ignore"):  # of the live model
+            assert np.array_equal(fast.predict(codes), model.predict(frame))
+
+
+@pytest.mark.parametrize("name", ["ordered numbers", "a number in place"])
+def test_polars_and_the_command_line_read_values(name, tmp_path):
+    pl = pytest.importorskip("polars")
+    from skforge.polars import predict
+
+    model, frame = trained(name)
+    columns = values_of(frame)
+    text, path = tmp_path / "model.txt", tmp_path / "model.skforge"
+    model.booster_.save_model(text)
+    skforge.save(plain(model).fit(frame), path)
+    answers = pl.DataFrame(columns).select(predict(path, pl.all())).to_series()
+    assert np.array_equal(answers.to_numpy(), model.predict(frame))
+    pd.DataFrame(columns).to_csv(tmp_path / "rows.csv", index=False)
+    for source in (path, text):
+        out = tmp_path / "out.npy"
+        call = ["predict", str(source), str(tmp_path / "rows.csv"), "-o", str(out)]
+        ran = CliRunner().invoke(app, call)
+        if source is text and name == "a number in place":
+            assert ran.exit_code == 2
+            said = " ".join(ran.output.split())
+            why = "error: rows.csv cannot be read as rows of the model:"
+            assert said == f"{why} {UNPLACED}"
+        else:
+            assert ran.exit_code == 0, ran.output
+            assert np.array_equal(np.load(out), model.predict(frame))
+            out.unlink()
+
+
+@pytest.mark.filterwarnings("ignore::skforge.exceptions.PerformanceWarning")
+@pytest.mark.parametrize("kind", ["calibrated", "voting", "outputs"])
+def test_wrappers(kind, tmp_path):
+    frame = pd.DataFrame({"x": x, "stars": stars})
+    y = score(frame) > 2
+    light = lgb.LGBMClassifier(n_estimators=5, n_jobs=1, verbose=-1)
+    if kind == "calibrated":
+        model = CalibratedClassifierCV(light, cv=2).fit(frame, y)
+    elif kind == "voting":
+        deep = lgb.LGBMClassifier(n_estimators=3, n_jobs=1, verbose=-1, num_leaves=4)
+        model = VotingClassifier([("a", light), ("b", deep)], voting="soft")
+        model.fit(frame, y)
+    else:
+        model = MultiOutputClassifier(light).fit(frame, np.c_[y, ~y])
+    expected = model.predict(frame)
+    for form, fast in variants(plain(model).fit(frame), tmp_path).items():
+        assert np.array_equal(fast.predict(frame), expected), form
+        assert np.array_equal(fast.predict(values_of(frame)), expected), form
+        numbers = frame.astype({"stars": "float64"})
+        with pytest.raises(ValueError) as info:
+            fast.predict(numbers)
+        assert "Convert with" not in str(info.value), form
+
+
+def test_a_pipeline_does_not_fold_steps_before_ordered_categories():
+    frame = pd.DataFrame({"x": x, "stars": stars})
+    model = make_pipeline("passthrough", lgb.LGBMRegressor(n_estimators=3, verbose=-1))
+    with pytest.warns(PerformanceWarning, match="knows categories of frames"):
+        fast = plain(model.fit(frame, score(frame))).fit(frame)
+    assert np.array_equal(fast.predict(frame), model.predict(frame))
+
+
+def test_forests_with_other_lists_are_not_joined():
+    forests = []
+    for values in ([10, 20], [10, 30]):
+        zips = pd.Categorical(np.where(flag, *values))
+        frame = pd.DataFrame({"x": flag[::-1], "zip": zips})
+        model = lgb.LGBMRegressor(n_estimators=2, verbose=-1).fit(frame, flag)
+        forests.append(skforge.load_forest(model))
+    assert [forest.category_lists for forest in forests] == [((10, 20),), ((10, 30),)]
+    with pytest.raises(InvalidInputError, match="category_lists of forest 1 is"):
+        skforge.Forest.concatenate(forests)
+    again = pickle.loads(pickle.dumps(forests[0]))
+    assert again.category_lists == ((10, 20),)
+    assert again.content_hash() == forests[0].content_hash()
+    assert forests[0].content_hash() != forests[1].content_hash()
