@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from skforge.compiler.frontends.base import is_compiled
 from skforge.exceptions import InvalidInputError, with_article
 from skforge.persistence.loading import load
-from skforge.prediction.answers import METHODS, Answer, Array, as_array, described
-from skforge.sources.row_spec import row_spec
+from skforge.prediction.answers import METHODS, Answer, Array, described
+from skforge.sources.row_spec import RowSpec, row_spec
 
 if TYPE_CHECKING:
     import polars as pl
@@ -82,7 +84,7 @@ def predict(
             "The model was trained without feature names; pass the columns of its "
             f"{rows.width} features, in the order of training."
         )
-    predictor = _Predictor(fast, method, answer, rows.names)
+    predictor = _Predictor(fast, method, answer, rows)
     return (
         pl.struct(*(columns or rows.names or ()))
         .map_batches(
@@ -107,22 +109,18 @@ class _Predictor:
     model: Any
     method: str
     answer: Answer
-    names: tuple[str, ...] | None
+    rows: RowSpec
 
     def __call__(self, rows: pl.Series) -> pl.Series:
-        import polars as pl
-
         if not len(rows):
             return self.series(self.answer.empty())
         frame: Any = rows.struct.unnest()
-        first = frame.to_series()
-        if self.names is not None:
-            frame = {name: frame[name] for name in self.names if name in frame.columns}
-        elif isinstance(first.dtype, pl.Array):
-            frame = first.to_numpy()
-        else:  # flags would become objects beside missing ones
-            frame = frame.cast({pl.Boolean: pl.UInt8, pl.Null: pl.Float32}).to_numpy()
-        return self.series(as_array(getattr(self.model, self.method)(frame)))
+        if (names := self.rows.names) is None:
+            frame = _array(frame, self.rows)
+        else:
+            frame = {name: frame[name] for name in names if name in frame.columns}
+        answer = getattr(self.model, self.method)(frame)
+        return self.series(self.answer.shaped(answer, len(rows)))
 
     def series(self, answer: Array) -> pl.Series:
         import polars as pl
@@ -132,3 +130,44 @@ class _Predictor:
         schema = dict.fromkeys(self.answer.names, dtype)
         frame = pl.DataFrame(answer, schema, orient="row")
         return frame.to_series() if self.answer.width is None else frame.to_struct()
+
+
+def _array(frame: pl.DataFrame, spec: RowSpec) -> Array:
+    """Return columns without names as an array, whose dtype no value decides.
+
+    Polars' own array of a frame has the columns' common type, and another one if a null
+    is among them: a row's answer would depend on the rows beside it.
+    """
+    import polars as pl
+
+    first = frame.to_series()
+    if isinstance(first.dtype, pl.Array) and frame.width == 1:
+        if first.dtype.inner in (pl.Float32, pl.Float64):
+            return first.to_numpy()
+        names = [f"{first.name}[{i}]" for i in range(first.dtype.shape[0])]
+        frame = first.arr.to_struct(names).struct.unnest()
+    objects = [_is_object(column, i, spec) for i, column in enumerate(frame)]
+    if not any(objects):
+        return frame.cast(pl.Float64).to_numpy()
+    rows = np.empty(frame.shape, object)
+    for i, column in enumerate(frame):
+        cells: Any = column.to_list() if objects[i] else column.cast(pl.Float64)
+        rows[:, i] = cells
+    return rows
+
+
+def _is_object(column: pl.Series, place: int, spec: RowSpec) -> bool:
+    """Tell whether the model takes a column's own values, and not float64."""
+    import polars as pl
+
+    if place in spec.hashed:
+        return True
+    if column.dtype.is_numeric() or column.dtype in (pl.Boolean, pl.Null):
+        return False
+    texts = spec.whole or place in spec.texts
+    if texts and column.dtype in (pl.String, pl.Categorical, pl.Enum):
+        return True
+    raise InvalidInputError(
+        f"the column {column.name!r} has the type {column.dtype}, and the model takes "
+        "numbers there; pass the numbers that training had in its place."
+    )

@@ -26,7 +26,7 @@ from skforge.exceptions import (
     UnsupportedModelError,
     with_article,
 )
-from skforge.prediction.answers import Answer, Array, as_array, described
+from skforge.prediction.answers import Answer, Array, described
 from skforge.sources.row_spec import RowSpec, row_spec
 
 if TYPE_CHECKING:
@@ -181,15 +181,20 @@ class Job:
     def of_rows(self, rows: Any) -> Array:
         if not rows.shape[0]:
             return self.answer.empty()
-        return as_array(getattr(loaded(self.artifact, self.n_jobs), self.method)(rows))
+        answer = getattr(loaded(self.artifact, self.n_jobs), self.method)(rows)
+        return self.answer.shaped(answer, rows.shape[0])
 
-    def of_frame(self, frame: Any) -> Array:
-        """Return the result for a frame whose columns are the features, in order."""
+    def of_frame(self, frame: Any, typed: bool = False) -> Array:
+        """Return the result for a frame whose columns are the features, in order.
+
+        ``typed`` tells that a column has the same dtype in every part of a table, and
+        not float64 or objects in the parts with a null alone.
+        """
         if not len(frame):
             return self.answer.empty()
-        return self.of_rows(self._framed(frame))
+        return self.of_rows(self._framed(frame, typed))
 
-    def _framed(self, frame: Any) -> Any:
+    def _framed(self, frame: Any, typed: bool) -> Any:
         """Return a pandas frame with the model's column names, numbers and categories.
 
         Without names, columns are numbered from 0, which no model checks. Texts become
@@ -199,17 +204,20 @@ class Job:
         from pandas import DataFrame
 
         given = [frame.iloc[:, place] for place in range(frame.shape[1])]
-        columns = [self._taken(column, place) for place, column in enumerate(given)]
+        columns = [self._taken(column, i, typed) for i, column in enumerate(given)]
         names = self.rows.names
         labels = range(len(columns)) if names is None else names
         if all(map(operator.is_, columns, given)):
             return frame.set_axis(labels, axis=1)
         return DataFrame(dict(zip(labels, columns, strict=True)), index=frame.index)
 
-    def _taken(self, column: Any, place: int) -> Any:
-        """Return a column as models take it: numeric extension arrays as NumPy's."""
+    def _taken(self, column: Any, place: int, typed: bool) -> Any:
+        """Return a column as models take it: numbers as NumPy's.
+
+        Its dtype does not depend on the values in this part of a table.
+        """
         from pandas import Categorical, Series
-        from pandas.api.types import is_numeric_dtype
+        from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
         if place in self.rows.hashed:
             return column
@@ -223,9 +231,11 @@ class Job:
             texts = column.to_numpy(np.object_, na_value=np.nan)
             return Series(texts, index=index, dtype=np.object_)
         if is_category(dtype) or (plain and dtype.kind in "fiub"):
-            return column
-        if not plain and is_numeric_dtype(dtype):
-            return column.astype("float64" if column.hasnans else dtype.numpy_dtype)
+            whole = plain and dtype.kind in "iub"
+            return column.astype("float64") if whole and not typed else column
+        if not plain and (is_numeric_dtype(dtype) or is_bool_dtype(dtype)):
+            float32 = dtype.numpy_dtype == np.float32
+            return column.astype("float32" if float32 else "float64")
         if _is_text(column):
             if self.rows.by_value:
                 return column.astype("category")

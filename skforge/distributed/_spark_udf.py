@@ -122,4 +122,5 @@ def _rows_of_arrays(work: Job, column: Any) -> Array:
                 f"column of arrays holds {wrong}."
             )
     rows = np.concatenate(arrays).reshape(len(arrays), work.rows.width)
-    return rows.astype(np.float64) if rows.dtype.kind == "O" else rows
+    # whole numbers are float64 in the arrays that have a null
+    return rows if rows.dtype == np.float32 else rows.astype(np.float64, copy=False)

@@ -145,7 +145,7 @@ def _of_frame(work: Job, X: Any, columns: Sequence[Any] | None) -> Any:
 def _part(frame: Any, work: Job) -> Any:
     from pandas import DataFrame, Series
 
-    values, names = work.of_frame(frame), work.answer.names
+    values, names = work.of_frame(frame, typed=True), work.answer.names
     if work.answer.width is None:
         return Series(values, index=frame.index, name=names[0])
     return DataFrame(values, index=frame.index, columns=list(names))

@@ -34,8 +34,18 @@ class Answer:
     names: tuple[str, ...]
 
     def empty(self) -> Array:
-        shape = (0,) if self.width is None else (0, self.width)
-        return np.empty(shape, self.dtype)
+        return np.empty(self._shape(0), self.dtype)
+
+    def shaped(self, answer: Any, n_rows: int) -> Array:
+        """Return a model's answer as a column, or a table with a row for each row.
+
+        Labels of several targets whose models give a column each, as CatBoost's do,
+        have the rows in their second dimension.
+        """
+        return as_array(answer).reshape(self._shape(n_rows))
+
+    def _shape(self, n_rows: int) -> tuple[int, ...]:
+        return (n_rows,) if self.width is None else (n_rows, self.width)
 
 
 def as_array(answer: Any) -> Array:
@@ -60,6 +70,8 @@ def described(model: Any, method: str) -> Answer:
         return Answer(values.dtype, math.prod(values.shape[1:]), names)
     answer = _of_zeros(model, method)
     width = None if answer.ndim == 1 else answer.shape[1]
+    if method == "predict" and width == 1:  # CatBoost's labels are a matrix
+        width = None
     return Answer(answer.dtype, width, _names(model, method, width))
 
 

@@ -162,7 +162,8 @@ def test_a_model_without_names() -> None:
 
     def score(rows: Any) -> Any:
         table = pa.Table.from_struct_array(rows)
-        return pa.array(fast.predict(np.column_stack(table.columns)))
+        columns = [np.asarray(column, "float64") for column in table.columns]
+        return pa.array(fast.predict(np.column_stack(columns)))
 
     con = duckdb.connect()
     types, how = ["STRUCT(a DOUBLE, b DOUBLE)"], {"null_handling": "special"}

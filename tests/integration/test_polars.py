@@ -14,12 +14,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.ensemble import (
     GradientBoostingRegressor,
     HistGradientBoostingClassifier,
     RandomForestClassifier,
 )
+from sklearn.multioutput import MultiOutputClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, QuantileTransformer, StandardScaler
 
@@ -262,6 +264,59 @@ def test_without_names_columns_count_by_position(tmp_path: Path) -> None:
         predict(fast)
     with pytest.raises(ValueError, match="3 features"):
         ROWS.select(predict(fast, "age", "income", "visits"))
+
+
+def test_columns_that_are_no_numbers_are_refused_without_names() -> None:
+    numbers = ROWS.to_numpy()
+    fast = plain(forest().fit(numbers, y)).fit(numbers)
+    for wrong, kind in (
+        (pl.date(2020, 1, 1), "Date"),
+        (pl.duration(days=1), "Duration(time_unit='us')"),
+        (pl.lit("1"), "String"),
+        (pl.concat_list("age"), "List(Float64)"),
+    ):
+        with pytest.raises(InvalidInputError) as error:
+            ROWS.with_columns(age=wrong).select(predict(fast, *NAMES))
+        assert str(error.value).splitlines()[0] == (
+            f"the column 'age' has the type {kind}, and the model takes numbers there; "
+            "pass the numbers that training had in its place."
+        )
+    texts = ROWS.select(v=pl.concat_list(pl.lit("1").repeat_by(4)).list.to_array(4))
+    with pytest.raises(
+        InvalidInputError, match=r"the column 'v\[0\]' has the type Str"
+    ):
+        texts.select(predict(fast, "v"))
+
+
+def test_texts_and_whole_numbers_are_categories_without_names() -> None:
+    library = pytest.importorskip("catboost")
+    codes = CITY["visits"]
+    rows = np.array([*zip(CITY["city"], codes, CITY["age"], strict=True)], object)
+    model = library.CatBoostClassifier(
+        iterations=6, verbose=0, cat_features=[0, 1], allow_writing_files=False
+    ).fit(rows, y)
+    fast = plain(model).fit(rows)
+    for dtype in (pl.String, pl.Categorical):
+        found = CITY.select(predict(fast, pl.col("city").cast(dtype), "visits", "age"))
+        same(found.to_series(), model.predict(rows))
+    columns = make_column_transformer(
+        (OneHotEncoder(handle_unknown="ignore"), [0]), remainder="passthrough"
+    )
+    encoder = make_pipeline(columns, forest()).fit(rows, y)
+    found = CITY.select(predict(plain(encoder).fit(rows), "city", "visits", "age"))
+    same(found.to_series(), encoder.predict(rows))
+
+
+def test_labels_of_catboost_are_one_column_for_each_target() -> None:
+    library = pytest.importorskip("catboost")
+    one = library.CatBoostClassifier(iterations=3, verbose=0, allow_writing_files=False)
+    classes = np.digitize(ROWS.select("age", "income").to_numpy(), [-0.5, 0.5])
+    model = clone(one).fit(as_pandas(ROWS), classes[:, 0])
+    found = ROWS.select(predict(plain(model).fit(as_pandas(ROWS))))
+    same(found["prediction"], model.predict(as_pandas(ROWS))[:, 0])
+    several = MultiOutputClassifier(one).fit(as_pandas(ROWS), classes)
+    found = ROWS.select(predict(plain(several).fit(as_pandas(ROWS))))
+    same(found["prediction"], several.predict(as_pandas(ROWS))[0])
 
 
 def test_an_array_column_is_read_in_place(monkeypatch: Any) -> None:
