@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
-import numpy as np
-from numpy.typing import ArrayLike
 from sklearn.base import is_classifier
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils._param_validation import HasMethods, Hidden, Interval, StrOptions
@@ -18,7 +16,6 @@ from sklearn.utils.validation import check_is_fitted
 from skforge._docs import documented
 from skforge._typing import Array
 from skforge.compiler.frontends.base import is_search, last_step, unwrap
-from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
 from skforge.compiler.runtime.module import CompiledModule, MethodName
 from skforge.compiler.schedule.schedule import Schedule
@@ -30,7 +27,7 @@ from skforge.prediction.fitting import make, table_of
 from skforge.prediction.shadow import shadow_state
 from skforge.runtime.mappings import is_mapped
 from skforge.sources.fitted import model_of, offered
-from skforge.tuning.tuner import STRATEGIES, Tuner
+from skforge.tuning.tuner import STRATEGIES
 
 __all__ = ["CompiledForest"]
 
@@ -166,20 +163,6 @@ class CompiledForest(Displayed):
         "random_state": ["random_state"],
         "verbose": ["verbose", None],
     }
-
-    estimator: Any
-    _: KW_ONLY
-    prefit: bool | Literal["auto"] = "auto"
-    schedule: str | Schedule | Mapping[Any, Any] = "auto"
-    target: str | Target = "auto"
-    reduction: Reduction = "exact"
-    tuning: str | Tuner = "heuristic"
-    tuning_budget: float | Literal["deprecated"] | None = "deprecated"
-    batch_sizes: ArrayLike | None = None
-    gpu_min_rows: int | None = None
-    n_jobs: int | None = None
-    random_state: int | np.random.RandomState | None = None
-    verbose: int | None = None
 
     # ------------------------------------------------------------------ fit
 

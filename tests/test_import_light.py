@@ -241,16 +241,10 @@ def test_workers_and_the_command_line_predict_without_scikit_learn(tmp_path):
 
 
 ASKED = (
-    "repr(fast)",
-    "fast.get_params()",
     "pickle.dumps(fast)",
-    "copy.deepcopy(fast)",
     "fast.summary()",
     "fast.score(X, fast.predict(X))",
-    "skforge.save(fast, path)",
     "fast.fit(X)",
-    "fast.drop_estimator()",
-    "fast.set_params(n_jobs=1)",
     "fast.inspect('loops')",
     "fast._repr_mimebundle_()",
     "skforge.TreeExplainer(fast)",
@@ -296,3 +290,87 @@ def test_a_loaded_model_becomes_an_estimator_where_one_is_needed(asked, tmp_path
     names = python(BECOMES.format(path=path, asked=asked)).splitlines()
     assert len(names) == len(asked)
     assert {*names} <= {"LoadedForest CompiledForest", "ReadyForest CompiledForest"}
+
+
+#: What a small image can do, and each value as its process with scikit-learn has it.
+STAYS = """
+import copy, io, pickle, sys
+import numpy as np
+for name in {without}:
+    sys.modules[name] = None
+import skforge
+X = np.zeros((2, 4))
+def saved(fast):
+    file = io.BytesIO()
+    skforge.save(fast, file)
+    return skforge.load(file.getvalue())
+for path in {paths}:
+    for whole in (False, True):
+        for ask in (
+            lambda fast: fast,
+            copy.copy,
+            copy.deepcopy,
+            saved,
+            lambda fast: fast.drop_estimator(),
+            lambda fast: fast.set_params(n_jobs=1),
+            lambda fast: pickle.loads(pickle.dumps(fast)) if {without} else fast,
+        ):
+            fast = skforge.load(path)
+            fast.predict(X)
+            if whole:
+                fast.warm_up()
+            new = ask(fast)
+            answer = new.predict_proba(X).tolist(), fast.predict_proba(X).tolist()
+            print(repr(new), str(new), new.get_params()["n_jobs"], answer)
+        if {without}:
+            assert getattr(fast, "nope", None) is None and not hasattr(fast, "fit")
+            assert "predict" in dir(fast)
+        try:
+            fast.set_params(jobs=1)
+        except ValueError as error:
+            print(error)
+    assert not [m for m in ("sklearn", "scipy", "pandas") if sys.modules.get(m)]
+try:
+    if {without}:
+        fast.summary()
+except AttributeError as error:
+    print(error)
+"""
+
+
+def test_a_loaded_model_prints_copies_and_saves_without_scikit_learn(tmp_path):
+    from sklearn.datasets import load_iris
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+    from sklearn.tree import DecisionTreeClassifier
+
+    X, y = load_iris(return_X_y=True)
+    tree = DecisionTreeClassifier(max_depth=2)
+    paths, expected = [], []
+    how = {"tuning": "off", "verbose": 0, "batch_sizes": [1, 8, 64]}
+    for model, options in (
+        (tree, {"tuning": "off"}),
+        (make_pipeline(StandardScaler(), tree), {**how, "random_state": 123}),
+    ):
+        fast = skforge.CompiledForest(model.fit(X, y), **options).fit(X)
+        paths.append(str(tmp_path / f"{len(paths)}.skforge"))
+        skforge.save(fast, paths[-1])
+        own = skforge.load(paths[-1])
+        own.predict(np.zeros((2, 4))), own.warm_up()  # which fills the cache
+        proba = own.predict_proba(np.zeros((2, 4))).tolist()
+        for _ in range(2):
+            for change in ({}, {}, {}, {}, {}, {"n_jobs": 1}, {}):
+                new = skforge.load(paths[-1]).set_params(**change)
+                text = repr(new)
+                expected.append(f"{text} {text} {new.n_jobs} {(proba, proba)}")
+            with pytest.raises(ValueError, match="Invalid parameter") as error:
+                own.set_params(jobs=1)
+            expected.append(str(error.value))
+    assert "\n" in expected[-2]  # long ones break their lines as scikit-learn's do
+    last = (
+        "'CompiledForest' object has no attribute 'summary' where scikit-learn is not "
+        "installed"
+    )
+    for without, ends in (([], []), (["sklearn", "joblib", "scipy"], [last])):
+        code = STAYS.format(paths=paths, without=without)
+        assert python(code).splitlines() == "\n".join([*expected, *ends]).splitlines()

@@ -34,7 +34,7 @@ from skforge.exceptions import (
     with_article,
 )
 from skforge.persistence.loaded import LoadedForest, StoredArrays
-from skforge.persistence.ready import Note
+from skforge.persistence.ready import Becoming, Note
 from skforge.prediction.shadow import shadow_state
 from skforge.runtime import records
 from skforge.runtime.records import entry
@@ -118,14 +118,15 @@ def _contents(
         manifest |= {"kind": "module", "module": records.values_out(facts)}
         manifest["forest"] = forest_out(model.forest, arrays)
     else:
-        from skforge.estimators import CompiledForest
+        if not isinstance(model, Becoming):
+            from skforge.estimators import CompiledForest
 
-        if not isinstance(model, CompiledForest):
-            raise InvalidInputError(
-                "model must be a CompiledForest, a CompiledModule or a Forest. Got "
-                f"{type(model).__name__} instead; pass CompiledForest(model).fit(X) or "
-                "compile_forest(model)."
-            )
+            if not isinstance(model, CompiledForest):
+                raise InvalidInputError(
+                    "model must be a CompiledForest, a CompiledModule or a Forest. Got "
+                    f"{type(model).__name__} instead; pass CompiledForest(model).fit(X)"
+                    " or compile_forest(model)."
+                )
         without = model.drop_estimator()
         manifest |= {"kind": "estimator", "estimator": _estimator_out(without, arrays)}
         manifest["forest"] = _forest_out(without.estimator, "", arrays)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
+from copy import deepcopy
+from dataclasses import fields
 from typing import Any
 
 from skforge._container import Container
@@ -12,18 +15,22 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.record import forest_in, forest_later
 from skforge.persistence.ready import Becoming, change_class
 from skforge.prediction.answering import Answering
+from skforge.prediction.parameters import Parameters
 from skforge.runtime import object_cache
 from skforge.runtime.libm import on_arm
+from skforge.sources.stored_model import StoredModel
 
 
 class LoadedForest(Becoming, Answering):
     """Answers as a ``CompiledForest``, and becomes one where an estimator is needed.
 
     Importing scikit-learn takes longer than everything else that a loaded model does.
-    It is asked for by ``fit``, ``get_params``, ``clone``, pickles, the repr, and all
-    that is not a method or attribute of a fitted model; then the object changes its
-    class, and keeps its state.
+    It is asked for by ``fit``, ``clone``, pickles, and all that is not a method or
+    attribute of a fitted model; then the object changes its class, and keeps its state.
+    Where scikit-learn is not installed, it stays as it is.
     """
+
+    _stored: StoredModel
 
     def _become(self) -> Any:
         if type(self) is LoadedForest:
@@ -31,6 +38,11 @@ class LoadedForest(Becoming, Answering):
 
             change_class(self, CompiledForest)
         return self
+
+    def _become_if_possible(self) -> bool:
+        with suppress(ImportError):
+            return self._become() is not None
+        return False
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -41,7 +53,68 @@ class LoadedForest(Becoming, Answering):
             # a method that our class has is one that the model does not offer
             if not theirs or hasattr(type(self), name):
                 raise
-        return getattr(self._become(), name)
+        try:
+            whole = self._become()
+        except ImportError as error:
+            raise AttributeError(
+                f"'CompiledForest' object has no attribute {name!r} where scikit-learn "
+                "is not installed"
+            ) from error
+        return getattr(whole, name)
+
+    # ------------------------------------------ as an estimator does, without one
+
+    def __repr__(self) -> str:
+        defaults = {field.name: field.default for field in fields(Parameters)}
+        texts = {name: repr(value) for name, value in self.get_params(False).items()}
+        changed = (n for n in texts if texts[n] != repr(defaults[n]))
+        lines = ["CompiledForest("]
+        for part in (f"{name}={texts[name]}," for name in changed):
+            if len(lines[-1]) + len(part) > 80:
+                lines.append(" " * len("CompiledForest("))
+            lines[-1] += part if lines[-1][-1] in " (" else f" {part}"
+        return "\n".join(lines).removesuffix(",") + ")"
+
+    def __dir__(self) -> Any:
+        return dir(self) if self._become_if_possible() else object.__dir__(self)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        if self._become_if_possible():
+            return self.__reduce_ex__(protocol)
+        return object.__reduce_ex__(self, protocol)
+
+    def __copy__(self) -> LoadedForest:
+        new = object.__new__(LoadedForest)
+        new.__setstate__(self.__getstate__())
+        return new
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> LoadedForest:
+        new = object.__new__(LoadedForest)
+        new.__setstate__(deepcopy(self.__getstate__(), memo))
+        return new
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """See :meth:`skforge.CompiledForest.get_params`."""
+        params = {f.name: getattr(self, f.name) for f in fields(Parameters)}
+        return dict(sorted(params.items()))
+
+    def set_params(self, **params: Any) -> Any:
+        """See :meth:`skforge.CompiledForest.set_params`."""
+        valid = [*self.get_params()]
+        for name, value in params.items():
+            if name not in valid:
+                raise ValueError(
+                    f"Invalid parameter {name!r} for estimator {self}. Valid "
+                    f"parameters are: {valid}."
+                )
+            setattr(self, name, value)
+        return self
+
+    def drop_estimator(self) -> LoadedForest:
+        """See :meth:`skforge.CompiledForest.drop_estimator`."""
+        new = self.__copy__()
+        new.estimator = self._stored
+        return new
 
 
 class StoredArrays:

@@ -16,6 +16,7 @@ import sys
 from _thread import RLock
 from collections.abc import Callable
 from contextlib import suppress
+from copy import copy, deepcopy
 from functools import lru_cache, partial
 from types import MethodType
 from typing import TYPE_CHECKING, Any
@@ -160,9 +161,6 @@ def _columns_out(predictor: ForestPredictor) -> Any:
 class Becoming:
     """An object that becomes another where something asks for what it lacks."""
 
-    def _become(self) -> Any:
-        raise NotImplementedError
-
     @property  # type: ignore[misc]
     def __class__(self) -> type[Any]:
         """``CompiledForest`` for isinstance, in a process that may know estimators."""
@@ -171,15 +169,6 @@ class Becoming:
         from skforge.estimators import CompiledForest
 
         return CompiledForest
-
-    def __repr__(self) -> str:
-        return repr(self._become())
-
-    def __dir__(self) -> list[str]:
-        return dir(self._become())
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        return self._become().__reduce_ex__(protocol)
 
 
 def change_class(thing: Any, kind: type[Any]) -> None:
@@ -241,8 +230,20 @@ class ReadyForest(Becoming):
         state = _STATE.__get__(self)
         state["_ready"], state["_methods"] = _Ready(record, load), {}
 
-    def _become(self) -> Any:
-        return _loaded(self)
+    def __repr__(self) -> str:
+        return repr(_loaded(self))
+
+    def __dir__(self) -> list[str]:
+        return dir(_loaded(self))
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return _loaded(self).__reduce_ex__(protocol)
+
+    def __copy__(self) -> Any:
+        return copy(_loaded(self))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return deepcopy(_loaded(self), memo)
 
     @property
     def __dict__(self) -> dict[str, Any]:  # type: ignore[override]

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge._docs import documented
+from skforge._version import FORMAT, __version__, check_format, check_release
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.base import unwrap
 from skforge.compiler.frontends.content import read_content
@@ -25,8 +26,10 @@ from skforge.compiler.target import Target
 from skforge.prediction.choose_targets import TargetChoice, compiled, rechosen
 from skforge.prediction.counters import Counters
 from skforge.prediction.kernel_checks import by_reference
+from skforge.prediction.parameters import Parameters
 from skforge.prediction.predictor import METHODS, ForestPredictor
-from skforge.sources.find import has_changed
+from skforge.prediction.shadow import shadow_state
+from skforge.sources.find import Fingerprint, has_changed
 from skforge.sources.fitted import (
     FITTED,
     attribute_of,
@@ -43,13 +46,16 @@ if TYPE_CHECKING:
     from skforge.compiler.ir.hir.nodes import Reduction
 
 
-class Answering:
+#: What a loaded model knows of its file, and of calls before it was whole.
+OF_A_FILE = "_note", "_before"
+
+
+class Answering(Parameters):
     """The methods of a fitted ``CompiledForest``.
 
     Its state is the forest, the schedules and the model, or what is kept of it.
     """
 
-    n_jobs: int | None
     forest_: Forest
     _asked: tuple[Any, Reduction]  # the target and the reduction
     _tables: Any
@@ -115,6 +121,37 @@ class Answering:
             revived.ignores = before.ignores
         # threads that arrive together all use the first one's
         return self.__dict__.setdefault("_predictor", revived)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__.copy()
+        for name in ("_predictor", *OF_A_FILE):
+            state.pop(name, None)
+        if state.get("_shadow") is not None:
+            del state["_shadow"]
+        if state.pop("_fingerprint", None) is not None:
+            self._check_model()
+        state |= {"_skforge_version": __version__, "_skforge_format": FORMAT}
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore a state; kernels compile on the first call, for this CPU."""
+        state = dict(state)
+        written = state.pop("_skforge_version", "unknown")
+        form = state.pop("_skforge_format", 1)  # 0.1.0 stated none
+        if "forest_" in state:
+            check_format(form, written, "The pickle of a CompiledForest")
+        check_release(written, "CompiledForest", "Fit")
+        before = self.__dict__.pop("_predictor", None)
+        if before is not None:  # the object was fitted before
+            before.retire()
+        self.__dict__.update(state)
+        if "forest_" in state:
+            if "_shadow" not in state:  # of a member
+                self.__dict__.update(shadow_state())
+            self._fingerprint = Fingerprint(model_of(self), start_of(self))
+        here = self.__dict__.get("_asked", ("",))[0] in ("auto", "cpu")
+        if here and self.target_.kind == "cpu":
+            self.target_ = Target.host()
 
     if TYPE_CHECKING:  # what models have most often; estimator_ has the rest
         estimator_: Any

@@ -8,16 +8,13 @@ from typing import TYPE_CHECKING, Any
 from sklearn.utils import Tags
 from sklearn.utils.metadata_routing import UNUSED, MetadataRouter, MethodMapping
 
-from skforge._version import FORMAT, __version__, check_format, check_release
 from skforge.compiler.frontends.base import unwrap
 from skforge.compiler.runtime.schedules import ScheduleTable
-from skforge.compiler.target import Target
-from skforge.prediction.answering import Answering
+from skforge.prediction.answering import OF_A_FILE, Answering
 from skforge.prediction.delegation import tags_of
 from skforge.prediction.fitting import FitResult
 from skforge.prediction.shadow import Shadow, shadow_state
-from skforge.sources.find import Fingerprint
-from skforge.sources.fitted import is_estimator, model_of, start_of
+from skforge.sources.fitted import is_estimator, model_of
 from skforge.sources.stored_model import StoredModel
 from skforge.sources.stored_model.store import store
 
@@ -46,10 +43,6 @@ else:
     from sklearn.base import BaseEstimator, MetaEstimatorMixin
 
 
-#: What a loaded model knows of its file, and of calls before it was whole.
-_OF_A_FILE = "_note", "_before"
-
-
 class CompiledState(Answering, BaseEstimator):
     """Keeps the forest, schedules and model; machine code is compiled on demand."""
 
@@ -69,7 +62,7 @@ class CompiledState(Answering, BaseEstimator):
             self.estimator_ = model
             self.__dict__.pop("_stored", None)
         before, predictor = self.__dict__.get("_predictor"), result.predictor
-        for name in (*_OF_A_FILE, "_shadow"):
+        for name in (*OF_A_FILE, "_shadow"):
             self.__dict__.pop(name, None)
         self.__dict__.update(shadow)
         self.forest_, self._split = predictor.forest, result.split
@@ -86,44 +79,13 @@ class CompiledState(Answering, BaseEstimator):
         if before is not None:
             before.retire()
 
-    def __getstate__(self) -> dict[str, Any]:
-        state = dict(super().__getstate__())
-        for name in ("_predictor", *_OF_A_FILE):
-            state.pop(name, None)
-        if state.get("_shadow") is not None:
-            del state["_shadow"]
-        if state.pop("_fingerprint", None) is not None:
-            self._check_model()
-        state |= {"_skforge_version": __version__, "_skforge_format": FORMAT}
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore a state; kernels compile on the first call, for this CPU."""
-        state = dict(state)
-        written = state.pop("_skforge_version", "unknown")
-        form = state.pop("_skforge_format", 1)  # 0.1.0 stated none
-        if "forest_" in state:
-            check_format(form, written, "The pickle of a CompiledForest")
-        check_release(written, "CompiledForest", "Fit")
-        before = self.__dict__.pop("_predictor", None)
-        if before is not None:  # the object was fitted before
-            before.retire()
-        super().__setstate__(state)
-        if "forest_" in state:
-            if "_shadow" not in state:  # of a member
-                self.__dict__.update(shadow_state())
-            self._fingerprint = Fingerprint(model_of(self), start_of(self))
-        here = self.__dict__.get("_asked", ("",))[0] in ("auto", "cpu")
-        if here and self.target_.kind == "cpu":
-            self.target_ = Target.host()
-
     def _without_source(self, tags: Tags) -> Any:
         model = store(self, model_of(self), tags)
         params = {**self.get_params(deep=False), "estimator": model}
         copy = type(self)(**params)
         state = dict(self.__dict__)
         own = "estimator_", "search_", "_predictor", "_fingerprint", "_shadow"
-        for name in (*params, *own, *_OF_A_FILE):
+        for name in (*params, *own, *OF_A_FILE):
             state.pop(name, None)
         copy.__dict__.update(state, _stored=model, **shadow_state())
         return copy

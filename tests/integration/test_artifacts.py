@@ -505,7 +505,7 @@ def test_it_compiles_for_the_cpu_found(tmp_path, monkeypatch):
 
 def test_another_release_warns(tmp_path, monkeypatch):
     compiled = plain(random_forest(Y)).fit(X)
-    for module in ("prediction.state", "persistence.artifact"):
+    for module in ("prediction.answering", "persistence.artifact"):
         monkeypatch.setattr(f"skforge.{module}.__version__", "0.0.9")
     state = pickle.dumps(compiled)
     skforge.save(compiled, tmp_path / "model.skforge")
@@ -553,7 +553,7 @@ def test_a_pickle_of_an_older_format_names_both_releases():
 def test_pickles_of_a_later_format_name_both_releases(monkeypatch):
     compiled = plain(random_forest(Y)).fit(X)
     module = compile_forest(compiled.forest_)
-    for part in ("compiler.forest.forest", "prediction.state"):
+    for part in ("compiler.forest.forest", "prediction.answering"):
         monkeypatch.setattr(f"skforge.{part}.FORMAT", 3)
         monkeypatch.setattr(f"skforge.{part}.__version__", "0.9.0")
     states = [pickle.dumps(made) for made in (compiled, module, module.forest)]
