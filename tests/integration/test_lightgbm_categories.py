@@ -262,7 +262,7 @@ def test_a_pipeline_does_not_fold_steps_before_ordered_categories():
     assert np.array_equal(fast.predict(frame), model.predict(frame))
 
 
-def test_forests_with_other_lists_are_not_joined():
+def test_forests_with_other_lists_are_not_joined(tmp_path):
     forests = []
     for values in ([10, 20], [10, 30]):
         zips = pd.Categorical(np.where(flag, *values))
@@ -272,7 +272,12 @@ def test_forests_with_other_lists_are_not_joined():
     assert [forest.category_lists for forest in forests] == [((10, 20),), ((10, 30),)]
     with pytest.raises(InvalidInputError, match="category_lists of forest 1 is"):
         skforge.Forest.concatenate(forests)
-    again = pickle.loads(pickle.dumps(forests[0]))
-    assert again.category_lists == ((10, 20),)
-    assert again.content_hash() == forests[0].content_hash()
+    skforge.save(forests[0], tmp_path / "forest.skforge")
+    copies = (
+        pickle.loads(pickle.dumps(forests[0])),
+        skforge.load(tmp_path / "forest.skforge"),
+    )
+    for again in copies:
+        assert again.category_lists == ((10, 20),)
+        assert again.content_hash() == forests[0].content_hash()
     assert forests[0].content_hash() != forests[1].content_hash()
