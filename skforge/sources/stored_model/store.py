@@ -259,6 +259,9 @@ def _try_answers(source: Source, model: StoredModel) -> None:
     answers, forest = source.answers, source.forest
     width = sum(part.n_outputs for part in (forest, *answers.more))
     raw = np.random.default_rng(0).normal(size=(_TRIED, width)) * 4
+    if answers.by_members:
+        lone = _of_one_class(answers.root)
+        raw[:, lone] = -abs(raw[:, lone])
     for method in answers.by_members * OF_SCORES:
         if method in model.methods:
             try:
@@ -266,6 +269,14 @@ def _try_answers(source: Source, model: StoredModel) -> None:
                     answers.of_scores(forest, None)(method, raw)
             except Exception as error:
                 raise ValueError(f"its parts give no {method}") from error
+
+
+def _of_one_class(node: Any) -> list[int]:
+    """Return the columns of scores of models that saw one class: none is positive."""
+    if node.members:
+        return [column for part in node.members for column in _of_one_class(part)]
+    lone = len(getattr(node.model, "classes_", ())) == 1
+    return [*getattr(node, "columns", ())] if lone else []
 
 
 def _labels_fit(labels: Any, forest: Forest) -> bool:
@@ -280,5 +291,4 @@ def _labels_fit(labels: Any, forest: Forest) -> bool:
         return False
     if forest.n_outputs > 1:
         return len(labels) == forest.n_outputs
-    of_two = forest.outputs.function == "expit"
-    return len(labels) == 2 or (len(labels) == 1 and not of_two)
+    return len(labels) in (1, 2)  # one if training had a single class

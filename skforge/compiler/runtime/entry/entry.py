@@ -141,7 +141,9 @@ def _routines(kind: EntryKind) -> Sequence[Routine | str]:
 
 def _labels(classes: Any) -> tuple[int, ...] | None:
     """Return the table of labels, empty if they are indices; None for NumPy's take."""
-    if classes.dtype != np.int64 or classes.ndim > 1 or len(classes) > MAX_LABELS:
+    if classes.dtype != np.int64 or classes.ndim > 1:
+        return None
+    if not 1 < len(classes) <= MAX_LABELS:  # code of two classes would read a second
         return None
     if np.array_equal(classes, np.arange(len(classes))):
         return ()
