@@ -152,6 +152,8 @@ class Source:
     limit: float = float("inf")
     #: Whether compiled entries may take the caller's arrays.
     direct: bool = True
+    #: Whether the model accepts rows of floats; of a forest it is always so.
+    takes_floats: bool = True
     #: Value of absent entries of sparse rows.
     fill: float = 0.0
     #: Whether arrays on a GPU are rows of the forest.
@@ -408,10 +410,35 @@ class Source:
     def _outputs(self, X: Any) -> dict[str, Any]:
         if not self.answers.labels:  # a Booster has one method
             return {"transformed": self.call("value", X)}
-        serial = self._serial()
-        return {
-            name: getattr(serial, name)(X) for name in METHODS if hasattr(serial, name)
-        }
+        serial, answers = self._serial(), {}
+        failed: dict[str, Exception] = {}
+        for name in METHODS:
+            if hasattr(serial, name):
+                try:
+                    answers[name] = getattr(serial, name)(X)
+                except Exception as error:  # noqa: BLE001 - of any library
+                    failed[name] = error
+        for name, first in failed.items():
+            self._refuse_failed(name, first, [*answers])
+        return answers
+
+    def _refuse_failed(self, method: str, error: Exception, others: list[str]) -> None:
+        """Raise the library's error about rows, or say which of its methods fails."""
+        foreign = type(error).__module__ != "builtins"
+        if not others and (foreign or isinstance(error, ValueError)):
+            raise error
+        call, kind = f"{self.class_name}.{method}", type(error).__name__
+        said = f"{call} raises {kind}: {str(error).rstrip('.')}"
+        if not others and isinstance(error, TypeError):
+            raise InvalidInputError(
+                f"{said}. Compiled answers are compared with the model's; pass rows "
+                "that it answers."
+            ) from error
+        beside = f", although {others[0]} answers" if others else ""
+        raise UnsupportedModelError(
+            f"{said}{beside}: the model lacks what this method needs. Load it into the "
+            "class that it was trained as, or give CompiledForest its file or Booster."
+        ) from error
 
     def _serial(self) -> Any:
         return self.model

@@ -104,6 +104,8 @@ class PipelineSource(base.Source):
         renames = any(getattr(step, "feature_names_out", None) for step in inner)
         reading = self._last.reading()
         narrow = reading is None or reading.through is not None
+        # or it gets objects, as steps make of columns of some dtypes alone
+        floats = self.takes_floats = self._last.takes_floats
         known = PipelineRows(
             forest.n_features,
             parts.bounds,
@@ -115,12 +117,12 @@ class PipelineSource(base.Source):
             estimator=type(first).__name__,
             warning=None if by_name or parts.texts else "",
             largest=1 << (24 if narrow else 53),
-            forms={forms.form_text(self._form): []},
+            forms={forms.form_text(self._form): []} if floats else {},
             either=parts.either,
-            by_column=any(map(by_column, inner)),
+            by_column=any(map(by_column, inner)) or not floats,
             decimals=not _encodes_numbers(nested_parts([step for _, step in before])),
         )
-        if names is not None and known.warning is not None:
+        if names is not None and known.warning is not None and floats:
             known = replace(known, warning=self._warning_of(known))
         return known
 
@@ -204,7 +206,9 @@ class PipelineSource(base.Source):
         if self._form is not None:
             return None
         for part in self._known.parts_of(form):
-            if forms.form_text(part) not in self._known.forms and part != form:
+            if part in (None, form):
+                continue
+            if forms.form_text(part) not in self._known.forms:
                 other = self._of_form(part)
                 if other is None and forms.has_objects(part):
                     self._refused.add(part)
@@ -331,7 +335,8 @@ class PipelineSource(base.Source):
         return super()._call(method, X, **params)
 
     def as_given(self, rows: Array) -> Any:
-        return self._known.decoded(rows, self._form)
+        floats = self.takes_floats or self._form is not None
+        return self._known.decoded(rows, self._form) if floats else None
 
     def _transformed(self, X: Any) -> Any:
         return _transformed(self._flat.steps[:-1], X)

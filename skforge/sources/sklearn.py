@@ -19,6 +19,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.frames import is_pandas, is_table, kind_of, labels_of
 from skforge.compiler.frontends.sklearn.histogram import model_columns
 from skforge.compiler.outputs.steps import Refused
+from skforge.exceptions import UnsupportedModelError
 from skforge.sources.base import Answers, Array, Source, register
 from skforge.sources.plain import ReadArray, Reading, most_entries
 from skforge.sources.stored_model.model import StoredRules
@@ -312,10 +313,14 @@ class HistGradientBoostingSource(SklearnSource):
         super().__init__(model, forest)
         self._columns = () if self.model is None else model_columns(model)
         self._coded, self._named = [*self.rules.coded], self.rules.named
+        # an encoder that knows numbers as objects fails on others
+        self.takes_floats = not any(column.objects for column in self._columns)
         if self._coded:  # the encoder refuses infinite values, and warns in its name
-            self.declines = None if self.reading() is None else "infinite"
+            unread = self.takes_floats and self.reading() is None
+            self.declines = None if unread else "infinite"
             self.selects = True  # its encoder takes columns by name
         self.direct = not any(self._named) and not (self._coded and self.warning)
+        self.direct &= self.takes_floats
 
     @classmethod
     def rules_of(cls, model: Any) -> CodedRules:
@@ -324,6 +329,21 @@ class HistGradientBoostingSource(SklearnSource):
         ]
         named = tuple(bool(column.names) for column in coded)
         return CodedRules(tuple(int(column.feature) for column in coded), named)
+
+    def kept_rules(self) -> StoredRules:
+        for column in self._columns:
+            if column.objects:
+                raise UnsupportedModelError(
+                    f"The {self.class_name} got its categories of column "
+                    f"{column.feature} as Python objects, and a .skforge file cannot "
+                    "store how it reads these; fit it with numbers, as X.astype(float) "
+                    "has them, or use joblib.dump."
+                )
+        return self.rules
+
+    def raw_of(self, X: Any) -> Array:
+        # steps of a pipeline make floats of what they made objects of in training
+        return super().raw_of(X if self.takes_floats else X.astype(object))
 
     def _rows(self, X: Any, method: str) -> Any:
         if not self._coded:
@@ -336,7 +356,10 @@ class HistGradientBoostingSource(SklearnSource):
                 X = X.select(names) if kind_of(X) == "pyarrow" else X[names]
             return super()._rows(X, method)
         self._check_fitted()
-        encoded = self.model._preprocess_X(X, reset=False)
+        try:
+            encoded = self.model._preprocess_X(X, reset=False)
+        except TypeError:  # numbers where it knows objects
+            return None
         rows = np.empty(encoded.shape, np.float64)
         for column, codes in zip(self._columns, encoded.T, strict=True):
             values = codes
@@ -355,6 +378,8 @@ class HistGradientBoostingSource(SklearnSource):
         if self._coded:  # which warns, and takes unknown categories for missing ones
             how |= {"estimator": "OrdinalEncoder", "unseen": np.nan}
         reading = self._reading(**how)
+        if not self.takes_floats:
+            return None
         if not any(self._named):
             return reading
         return replace(reading, arrays=False, lists=False) if all(self._named) else None
@@ -370,7 +395,7 @@ class HistGradientBoostingSource(SklearnSource):
         return len(X) > 0 and not np.isinf(X[:, self._coded]).any()
 
     def _scores(self, rows: Array) -> Any:
-        if not any(self._named):
+        if self.takes_floats and not any(self._named):
             return self.model._raw_predict(rows, n_threads=1)
         encoded = np.empty(rows.shape, np.float64)
         for position, column in enumerate(self._columns):

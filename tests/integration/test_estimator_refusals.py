@@ -407,3 +407,66 @@ def test_a_search_without_refit_says_so(trained):
         "skforge cannot read sklearn.model_selection._search.GridSearchCV; fit it "
         "first, so that its best_estimator_ can be read. "
     )
+
+
+# ------------------------------------------- models whose own methods fail
+
+FAILING = "the model lacks what this method needs. Load it into the class that it was "
+FAILING += "trained as, or give CompiledForest its file or Booster."
+
+
+def of_hand(trained):
+    model = xgb.XGBClassifier(n_jobs=1)
+    model._Booster = trained.get_booster()
+    return model, model.get_booster()
+
+
+def test_a_booster_put_into_an_empty_classifier():
+    trained = xgb.XGBClassifier(n_estimators=2, n_jobs=1).fit(X, Y)
+    model, booster = of_hand(trained)
+    text = message(lambda: CompiledForest(model, tuning="off").fit(X))
+    assert text == (
+        "XGBClassifier.predict_proba raises AttributeError: 'XGBClassifier' object has "
+        f"no attribute 'n_classes_', although predict answers: {FAILING}"
+    )
+    fast = CompiledForest(booster, tuning="off").fit(X)
+    assert np.array_equal(fast.predict(X), trained.predict(X))
+
+
+def test_several_classes_put_into_an_empty_classifier():
+    trained = xgb.XGBClassifier(n_estimators=2, n_jobs=1).fit(X, Y + (X[:, 0] > 1))
+    model, _ = of_hand(trained)
+    with pytest.raises(UnsupportedModelError) as refused:
+        CompiledForest(model, tuning="off").fit(X)
+    assert type(refused.value.__cause__) is AttributeError
+    assert str(refused.value) == (
+        "XGBClassifier.predict raises AttributeError: 'XGBClassifier' object has no "
+        f"attribute 'n_classes_': {FAILING}"
+    )
+
+
+def test_a_classifier_of_lightgbm_without_its_labels():
+    trained = lgb.LGBMClassifier(n_estimators=2, n_jobs=1, verbose=-1).fit(X, Y)
+    del trained._le
+    text = message(lambda: CompiledForest(trained, tuning="off").fit(X))
+    assert text == (
+        "LGBMClassifier.predict raises AttributeError: 'LGBMClassifier' object has no "
+        f"attribute '_le', although predict_proba answers: {FAILING}"
+    )
+
+
+def test_a_regressor_of_catboost_loaded_into_a_classifier(tmp_path):
+    cb = pytest.importorskip("catboost")
+    path = str(tmp_path / "regressor.cbm")
+    quiet = {"verbose": 0, "allow_writing_files": False}
+    trained = cb.CatBoostRegressor(iterations=2, **quiet).fit(X, Y)
+    trained.save_model(path)
+    model = cb.CatBoostClassifier()
+    model.load_model(path)
+    text = message(lambda: CompiledForest(model, tuning="off").fit(X))
+    assert text == (
+        "CatBoostClassifier.predict raises IndexError: index 0 is out of bounds for "
+        f"axis 0 with size 0, although predict_proba answers: {FAILING}"
+    )
+    fast = CompiledForest(path, tuning="off").fit(X)
+    assert np.array_equal(fast.predict(X), trained.predict(X))

@@ -104,6 +104,7 @@ class WrapperSource(base.Source):
         self._n_scores = 1 + max(int(leaf.columns.max()) for leaf in self._leaves)
         self._readers = _distinct(inside)
         self.selects = all(reader.selects for reader in self._readers)
+        self.takes_floats = all(reader.takes_floats for reader in self._readers)
         self.compares = any(reader.compares for reader in self._readers)
         refused = [reader.declines for reader in self._readers]
         self.declines = max(refused, key=_STRICT.index)

@@ -437,12 +437,16 @@ def _takes_nan(last: Any, width: int, sparse: bool) -> bool:
         from scipy.sparse import csr_matrix
 
         rows = csr_matrix(rows)
+    ask = getattr(last, "transform", None) or last.predict
     with no_warnings():
         try:
-            (getattr(last, "transform", None) or last.predict)(rows)
+            try:
+                ask(rows)
+            except TypeError:  # an encoder that knows numbers as objects takes no other
+                ask(rows.astype(object))
         except ValueError:
             return False
-        except AttributeError as error:  # of a member without the method asked for
+        except (AttributeError, TypeError) as error:  # of a member without the method
             cannot_fold(f"Its own predict fails: {error}")
     return True
 

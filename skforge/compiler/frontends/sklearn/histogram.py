@@ -50,11 +50,13 @@ class HistogramColumn(NamedTuple):
 
     ``categories`` are the values in rows for each code, None if the column has none;
     ``names`` are the categories' names, if rows hold indices into this tuple.
+    ``objects`` says that its encoder knows numbers as objects, and takes no others.
     """
 
     feature: int
     categories: tuple[int, ...] | None = None
     names: tuple[str, ...] = ()
+    objects: bool = False
 
 
 def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
@@ -130,7 +132,10 @@ def _column(model: Any, feature: int, known: Any) -> HistogramColumn:
                 f"{_LARGEST_CATEGORY}, or all of them strings. Encode them so, and fit "
                 "again."
             )
-    return HistogramColumn(feature, tuple(int(category) for category in categories))
+    codes = tuple(int(category) for category in categories)
+    return HistogramColumn(
+        feature, codes, objects=np.asarray(known).dtype == np.object_
+    )
 
 
 def _tree_arrays(
