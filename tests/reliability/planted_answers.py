@@ -1,0 +1,368 @@
+"""Planted faults in what is made of scores and leaves: methods, rounds, files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lightgbm as lgb
+import numpy as np
+import xgboost as xgb
+from sklearn.ensemble import (
+    GradientBoostingClassifier,
+    HistGradientBoostingClassifier,
+    IsolationForest,
+    RandomForestClassifier,
+    RandomForestRegressor,
+    VotingRegressor,
+)
+from sklearn.tree import DecisionTreeRegressor
+
+from tests.reliability.planted_trial import Trial, fault, numbers
+
+#: Text that plants a rule for the answers of stored models alone.
+_RULE = "return partial(answer, forest.answers, labels_of(forest.answers, model))"
+_OF_SCORES = "sources.base:Answers.of_scores"
+
+
+def stored_alone(rule: str) -> tuple[str, str, str]:
+    """Return an edit: ``rule`` makes another ``a`` of a stored model's answer."""
+    text = (
+        "known = partial(answer, forest.answers, labels_of(forest.answers, model))\n"
+        "        if type(model).__name__ != 'StoredModel':\n"
+        "            return known\n"
+        "        def other(method, raw):\n"
+        "            a = known(method, raw)\n"
+        f"            return {rule}\n"
+        "        return other"
+    )
+    return _OF_SCORES, _RULE, text
+
+
+def classes(n: int = 240) -> tuple[Any, Any]:
+    X = numbers(n)
+    return X, np.array(["no", "yes", "maybe"])[np.digitize(X[:, 0], [-0.5, 0.5])]
+
+
+@fault(
+    "labels-of-another-order",
+    "labels of another order",
+    (
+        "compiler.outputs.answers:labels_of",
+        'labels = getattr(model, "classes_", None)',
+        'labels = getattr(model, "classes_", None)\n'
+        "        if type(model).__name__ == 'StoredModel' and type(labels) is not list:\n"
+        "            labels = labels[::-1]",
+    ),
+)
+def stored_labels(t: Trial) -> None:
+    X, y = classes()
+    model = RandomForestClassifier(5, random_state=0).fit(X, y)
+    loaded = t.load(t.fit(model, X))
+    t.method(loaded, model, X, "predict_proba")
+    t.method(loaded, model, X)
+
+
+@fault(
+    "probabilities-swapped",
+    "probabilities of classes swapped",
+    stored_alone("a[:, ::-1] if method == 'predict_proba' else a"),
+)
+def stored_probabilities(t: Trial) -> None:
+    X, y = classes()
+    model = RandomForestClassifier(5, random_state=0).fit(X, y)
+    loaded = t.load(t.fit(model, X))
+    t.method(loaded, model, X)
+    t.method(loaded, model, X, "predict_proba")
+
+
+@fault(
+    "decision-of-another-sign",
+    "a decision function's sign",
+    stored_alone("-a if method == 'decision_function' else a"),
+)
+def stored_decisions(t: Trial) -> None:
+    X, y = classes()
+    model = GradientBoostingClassifier(n_estimators=5, random_state=0).fit(X, y == "yes")
+    loaded = t.load(t.fit(model, X))
+    t.method(loaded, model, X)
+    t.method(loaded, model, X, "decision_function")
+
+
+@fault(
+    "scores-as-decision",
+    "a stored method's rule of another method",
+    stored_alone("known('score_samples', raw) if method == 'decision_function' else a"),
+)
+def stored_isolation(t: Trial) -> None:
+    X = numbers()
+    model = IsolationForest(10, random_state=0, contamination=0.2).fit(X)
+    loaded = t.load(t.fit(model, X))
+    t.method(loaded, model, X, "score_samples")
+    t.method(loaded, model, X, "decision_function")
+
+
+@fault(
+    "base-score-dropped",
+    "a base score dropped for one method",
+    stored_alone(
+        "a - forest.base.astype(a.dtype)[0] if method == 'predict_raw' else a"
+    ),
+)
+def stored_base(t: Trial) -> None:
+    X = numbers()
+    model = xgb.XGBRegressor(n_estimators=8, n_jobs=1).fit(X, X.sum(axis=1) + 5)
+    loaded = t.load(t.fit(model, X))
+    t.method(loaded, model, X)
+    t.ask(
+        "predict_raw",
+        lambda: loaded.predict_raw(X),
+        lambda: model.predict(X, output_margin=True),
+    )
+
+
+@fault(
+    "labels-as-int32",
+    "an answer of another dtype",
+    stored_alone("a.astype('i4') if method == 'predict' else a"),
+)
+def stored_dtypes(t: Trial) -> None:
+    X, y = classes()
+    model = lgb.LGBMClassifier(n_estimators=5, verbose=-1).fit(X, y == "yes")
+    model = lgb.LGBMClassifier(n_estimators=5, verbose=-1).fit(X, 1 * (y == "yes"))
+    loaded = t.load(t.fit(model, X))
+    t.method(loaded, model, X, "predict_proba")
+    t.method(loaded, model, X)
+
+
+@fault(
+    "probabilities-in-another-order",
+    "an answer of another memory order",
+    stored_alone("np.asfortranarray(a) if method == 'predict_proba' else a"),
+    named="attack5, 3",
+)
+def stored_orders(t: Trial) -> None:
+    X, y = classes()
+    model = xgb.XGBClassifier(n_estimators=5, n_jobs=1).fit(X, np.unique(y, return_inverse=True)[1])
+    loaded = t.load(t.fit(model, X))
+    t.method(loaded, model, X)
+    t.method(loaded, model, X, "predict_proba")
+
+
+@fault(
+    "leaves-of-another-dtype",
+    "an answer of another dtype",
+    (
+        "sources.base:Answers.leaves",
+        "numbers = numbers.astype(self.leaf_dtype)",
+        "numbers = numbers.astype('<i8')",
+    ),
+)
+def dtypes_of_leaves(t: Trial) -> None:
+    X = numbers()
+    model = xgb.XGBRegressor(n_estimators=5, n_jobs=1).fit(X, X.sum(axis=1))
+    fast = t.fit(model, X)
+    t.method(fast, model, X[:4])
+    t.method(fast, model, X, "apply")
+
+
+@fault(
+    "leaves-of-another-shape",
+    "an answer of another shape",
+    (
+        "sources.base:Answers.leaves",
+        "return numbers[:, 0] if self.flat_leaves else numbers",
+        "return numbers",
+    ),
+)
+def shapes_of_leaves(t: Trial) -> None:
+    X = numbers()
+    model = DecisionTreeRegressor(max_depth=4, random_state=0).fit(X, X.sum(axis=1))
+    fast = t.fit(model, X)
+    t.method(fast, model, X[:4])
+    t.method(fast, model, X, "apply")
+
+
+@fault(
+    "leaves-without-outputs",
+    "an answer of another shape",
+    (
+        "sources.base:Answers.leaves",
+        "return numbers.reshape(-1, *self.leaf_shape)",
+        "return numbers",
+    ),
+)
+def leaves_of_boosting(t: Trial) -> None:
+    X, y = classes()
+    model = GradientBoostingClassifier(n_estimators=4, random_state=0).fit(X, y)
+    loaded = t.load(t.fit(model, X))
+    t.method(loaded, model, X[:4])
+    t.method(loaded, model, X, "apply")
+
+
+@fault(
+    "logarithm-of-probabilities",
+    "a method answered by another class's rule",
+    (
+        "prediction.predictor:ForestPredictor.predict_log_proba",
+        "if self.source.answers.own_log_proba:",
+        "if False:",
+    ),
+)
+def own_logarithms(t: Trial) -> None:
+    from catboost import CatBoostClassifier
+
+    X = numbers()
+    how = {"iterations": 30, "verbose": 0, "allow_writing_files": False}
+    model = CatBoostClassifier(**how, thread_count=1).fit(X, X[:, 0] > 0)
+    fast = t.fit(model, X)
+    t.method(fast, model, X[:4], "predict_proba")
+    t.method(fast, model, X, "predict_log_proba")
+
+
+@fault(
+    "best-iteration-ignored",
+    "best_iteration ignored where rounds are chosen",
+    (
+        "prediction.of_rounds:OfRounds._rounds_asked",
+        "if count is None and not start:",
+        "if False:",
+    ),
+    (
+        "prediction.of_rounds:OfRounds._rounds_asked",
+        "if not 0 < (count or 0) <= rounds.n - start:",
+        "if False:",
+    ),
+)
+def rounds_after_the_best(t: Trial) -> None:
+    X = numbers(400)
+    y = X[:, 0] + np.random.default_rng(1).normal(size=400)
+    model = lgb.LGBMRegressor(n_estimators=60, verbose=-1, n_jobs=1)
+    stop = lgb.early_stopping(3, verbose=False)
+    model.fit(X[:200], y[:200], eval_set=[(X[200:], y[200:])], callbacks=[stop])
+    fast = t.fit(model, X)
+    t.method(fast, model, X)
+    for rounds in (2, 50):
+        t.ask(
+            f"num_iteration={rounds}",
+            lambda rounds=rounds: fast.predict(X, start_iteration=1, num_iteration=rounds),
+            lambda rounds=rounds: model.predict(X, start_iteration=1, num_iteration=rounds),
+        )
+
+
+@fault(
+    "rounds-without-base",
+    "a base score dropped for some rounds",
+    (
+        "compiler.runtime.by_round:ByRound._first_sums",
+        "base = self.forest.base",
+        "base = self.forest.base * 0",
+    ),
+)
+def rounds_of_xgboost(t: Trial) -> None:
+    X = numbers()
+    model = xgb.XGBRegressor(n_estimators=8, n_jobs=1).fit(X, X.sum(axis=1) + 5)
+    fast = t.fit(model, X)
+    t.method(fast, model, X[:4])
+    t.ask(
+        "iteration_range",
+        lambda: fast.predict(X, iteration_range=(0, 3)),
+        lambda: model.predict(X, iteration_range=(0, 3)),
+    )
+
+
+@fault(
+    "stages-of-another-rule",
+    "stages answered by the last rule's shape",
+    (
+        "sources.sklearn:GradientBoostingSource.stage",
+        'if one and method == "decision_function":',
+        "if False:",
+    ),
+)
+def stages_of_boosting(t: Trial) -> None:
+    X, y = classes()
+    model = GradientBoostingClassifier(n_estimators=4, random_state=0).fit(X, y == "yes")
+    fast = t.fit(model, X)
+    t.method(fast, model, X[:4])
+    t.ask(
+        "staged_decision_function",
+        lambda: [*fast.staged_decision_function(X)],
+        lambda: [*model.staged_decision_function(X)],
+    )
+
+
+@fault(
+    "scaled-zero-of-catboost",
+    "-0.0 mishandled",
+    (
+        "compiler.forest.rounds:BoostingRounds.finish",
+        "def finish(",
+        "def finish(",
+    ),
+    named="CHANGELOG, CatBoost with a negative scale",
+)
+def scaled_zeros(t: Trial) -> None:
+    t.wrong.append("later")
+
+
+@fault(
+    "quantile-interpolation-ignored",
+    "an argument of a method ignored",
+    (
+        "prediction.of_leaves:LeafAnswers._query",
+        "query = QuantileQuery(asked, interpolation, **how)",
+        "query = QuantileQuery(asked, 'linear', **how)",
+    ),
+)
+def quantiles(t: Trial) -> None:
+    from quantile_forest import RandomForestQuantileRegressor
+
+    X = numbers()
+    model = RandomForestQuantileRegressor(10, random_state=0).fit(X, X.sum(axis=1))
+    fast = t.fit(model, X)
+    for how in ({}, {"quantiles": [0.1, 0.77], "interpolation": "higher"}):
+        t.ask(
+            f"predict with {how}",
+            lambda how=how: fast.predict(X, **how),
+            lambda how=how: model.predict(X, **how),
+        )
+
+
+@fault(
+    "votes-as-leaves",
+    "transform answered by another class's rule",
+    (
+        "prediction.predictor:ForestPredictor.transform",
+        "model, answers = self.source.model, self.source.answers",
+        "model, answers = self.source.model, self.source.answers\n"
+        "        if model is None and not answers.matrix:\n"
+        "            columns = self.answer('predict_raw', X, n_jobs)\n"
+        "            return answers.one_hot(columns, self.forest.n_leaves)",
+    ),
+    named="faults5, N; attack5, 1",
+)
+def stored_votes(t: Trial) -> None:
+    X = numbers(60)
+    members = [(name, RandomForestRegressor(3, random_state=i)) for i, name in enumerate("ab")]
+    model = VotingRegressor(members).fit(X, X.sum(axis=1) + 5)
+    loaded = t.load(t.fit(model, X))
+    t.method(loaded, model, X)
+    t.method(loaded, model, X, "transform")
+
+
+@fault(
+    "columns-in-c-order",
+    "an answer of another memory order",
+    (
+        "compiler.outputs.answers:of_scores",
+        "return x.astype(steps.dtype, copy=False) if steps.dtype else x",
+        "return np.array(x.astype(steps.dtype or x.dtype, copy=False), order='C')",
+    ),
+    named="attack5, 3; faults5, F",
+)
+def orders_of_histogram(t: Trial) -> None:
+    X, y = classes()
+    model = HistGradientBoostingClassifier(max_iter=4, random_state=0).fit(X, y)
+    fast = t.fit(model, X)
+    t.method(fast, model, X)
+    t.method(fast, model, X, "decision_function")

@@ -1,0 +1,328 @@
+"""Planted faults in the readers of categories, by pandas, polars, Arrow and objects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lightgbm as lgb
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import xgboost as xgb
+from sklearn.ensemble import HistGradientBoostingRegressor
+
+from tests.reliability.planted_trial import Trial, fault, numbers
+
+TOWNS = ["oslo", "bern", "riga", "lima"]
+WORTH = dict(zip(TOWNS, (3.0, -2.0, 7.0, 0.5), strict=True))
+
+
+def towns(n: int = 240, known: Any = TOWNS, order: Any = None) -> Any:
+    """Return a frame of a number and a category, which has the worth of a town."""
+    drawn = np.random.default_rng(3).integers(0, len(known), n)
+    column = pd.Categorical.from_codes(drawn, known)
+    if order is not None:
+        column = column.set_categories(order)
+    return pd.DataFrame({"x": numbers(n)[:, 0], "town": column})
+
+
+def target(X: Any) -> Any:
+    worth = X.town.astype(object).map(lambda name: WORTH.get(name, 0.0))
+    return (X.x + worth.astype(float)).to_numpy()
+
+
+def lightgbm(X: Any, y: Any) -> Any:
+    how = {"n_estimators": 8, "verbose": -1, "n_jobs": 1, "min_child_samples": 3}
+    return lgb.LGBMRegressor(**how, min_data_per_group=1, cat_smooth=1).fit(X, y)
+
+
+def xgboost(X: Any, y: Any, **params: Any) -> Any:
+    how = {"n_estimators": 8, "n_jobs": 1, "enable_categorical": True}
+    return xgb.XGBRegressor(**how | params).fit(X, y)
+
+
+def catboost(X: Any, y: Any, columns: Any = ("town",)) -> Any:
+    from catboost import CatBoostRegressor
+
+    how = {"iterations": 8, "verbose": 0, "allow_writing_files": False}
+    model = CatBoostRegressor(**how, thread_count=1, cat_features=[*columns])
+    return model.fit(X, y)
+
+
+def of_polars(X: Any, dtype: Any) -> Any:
+    texts = X.town.astype(object).where(X.town.notna(), None).tolist()
+    column = pl.Series("town", texts, dtype=pl.String).cast(dtype)
+    return pl.DataFrame([pl.Series("x", X.x.to_numpy()), column])
+
+
+@fault(
+    "pandas-categories-by-position",
+    "categories by position instead of by name",
+    (
+        "compiler.forest.frames:FrameColumns._table",
+        "[place.get(name, np.nan) for name in listed]",
+        "[min(i, len(names) - 1) for i, _ in enumerate(listed)]",
+    ),
+)
+def reordered_categories(t: Trial) -> None:
+    X = towns()
+    model = lightgbm(X, target(X))
+    fast = t.fit(model, X)
+    t.method(fast, model, X[:4].astype({"x": np.float32}))
+    t.method(fast, model, towns(order=TOWNS[::-1]))
+
+
+@fault(
+    "enum-by-position",
+    "categories by position instead of by name",
+    (
+        "compiler.forest.frames:_polars_codes",
+        "names, known = column.dtype.categories, np.arange",
+        "names, known = column.dtype.categories.sort(), np.arange",
+    ),
+)
+def enums_of_polars(t: Trial) -> None:
+    X = towns()
+    model = xgboost(X, target(X))
+    fast = t.fit(model, X)
+    t.method(fast, model, of_polars(X[:4], pl.Enum(sorted(TOWNS))))
+    t.method(fast, model, of_polars(X, pl.Enum(TOWNS)))
+
+
+@fault(
+    "dictionary-by-position",
+    "categories by position instead of by name",
+    (
+        "compiler.forest.frames:_arrow_codes",
+        "return column.dictionary.to_pylist()",
+        "return sorted(column.dictionary.to_pylist())",
+    ),
+)
+def dictionaries_of_arrow(t: Trial) -> None:
+    X = towns()
+    model = xgboost(X, target(X))
+    fast = t.fit(model, X)
+    for rows in (X[X.town == "oslo"][:3], X):
+        texts = rows.town.astype(object).tolist()
+        column = pa.array(texts, pa.string()).dictionary_encode()
+        t.method(fast, model, pa.table([rows.x.to_numpy(), column], ["x", "town"]))
+
+
+@fault(
+    "unknown-category-as-first",
+    "an unknown category mapped to 0",
+    (
+        "compiler.forest.frames:FrameColumns._table",
+        "place.get(name, np.nan)",
+        "place.get(name, 0)",
+    ),
+)
+def unknown_categories(t: Trial) -> None:
+    X = towns()
+    model = lightgbm(X, target(X))
+    fast = t.fit(model, X)
+    t.method(fast, model, X[:4].astype({"x": np.float32}))
+    t.method(fast, model, towns(known=[*TOWNS, "rome"]))
+
+
+@fault(
+    "missing-category-as-last",
+    "a missing value to the wrong side",
+    (
+        "compiler.forest.frames:FrameColumns._table",
+        "return np.append(numbers, np.nan)",
+        "return np.append(numbers, numbers[-1:])",
+    ),
+)
+def missing_categories(t: Trial) -> None:
+    X = towns()
+    model = lightgbm(X, target(X))
+    fast = t.fit(model, X)
+    t.method(fast, model, X[:4])
+    t.method(fast, model, towns(known=[*TOWNS, "rome"], order=TOWNS))
+
+
+@fault(
+    "histogram-categories-by-position",
+    "categories by position instead of by name",
+    (
+        "compiler.forest.frames:FrameColumns._table",
+        "[place.get(name, np.nan) for name in listed]",
+        "[min(i, len(names) - 1) for i, _ in enumerate(listed)]",
+    ),
+)
+def reordered_for_histogram(t: Trial) -> None:
+    X = towns(known=sorted(TOWNS))
+    model = HistGradientBoostingRegressor(max_iter=8, categorical_features="from_dtype")
+    model.fit(X, target(X))
+    fast = t.fit(model, X)
+    t.method(fast, model, X[:4].astype({"x": np.float32}))
+    t.method(fast, model, towns(order=TOWNS))
+
+
+@fault(
+    "marker-among-categories",
+    "XGBoost's missing= compared with the codes of training",
+    (
+        "compiler.forest.frames:FrameColumns._table",
+        "numbers[numbers == self._marker] += 0.25",
+        "pass",
+    ),
+    (
+        "compiler.forest.frames:FrameColumns._table",
+        "numbers[np.arange(len(numbers)) == self._marker] = np.nan",
+        "pass",
+    ),
+    named="CHANGELOG, Wrong predictions, XGBoost's missing=",
+)
+def marker_of_xgboost(t: Trial) -> None:
+    X = towns()
+    model = xgboost(X, target(X), missing=1)
+    fast = t.fit(model, X)
+    t.method(fast, model, X[:4])
+    t.method(fast, model, towns(order=TOWNS[::-1]))
+
+
+@fault(
+    "unused-unknown-enum",
+    "categories answered that the library refuses",
+    ("sources.plain:PlainRows.by_column", '"strict": True', '"strict": False'),
+    named="CHANGELOG, XGBoost, polars' Enum",
+)
+def unused_enums(t: Trial) -> None:
+    X = towns()
+    model = xgboost(X, target(X))
+    fast = t.fit(model, X)
+    t.method(fast, model, of_polars(X, pl.Enum(TOWNS)))
+    t.method(fast, model, of_polars(X, pl.Enum([*TOWNS, "rome"])))
+
+
+@fault(
+    "arrow-dictionary-gap",
+    "a missing number read as another one",
+    (
+        "compiler.forest.frames:any_numbers",
+        "values = column.__arrow_array__().cast(arrow.value_type).to_numpy()",
+        "chunk = column.__arrow_array__().combine_chunks()\n"
+        "        codes = chunk.indices.fill_null(0).to_numpy()\n"
+        "        values = chunk.dictionary.to_numpy().astype(float)[codes]",
+    ),
+    named="CHANGELOG, Wrong predictions, Arrow's dictionaries",
+)
+def dictionaries_of_numbers(t: Trial) -> None:
+    X = towns().assign(k=np.arange(240) % 4.0)
+    X.loc[::3, "k"] = np.nan
+    model = lightgbm(X, X.x + 3 * X.k.fillna(9))
+    loaded = t.load(t.fit(model, X))
+    kind = pd.ArrowDtype(pa.dictionary(pa.int32(), pa.float64()))
+
+    def coded(rows: Any) -> Any:
+        column = pa.array(rows.k, from_pandas=True).dictionary_encode()
+        return rows.assign(k=pd.Series(column, index=rows.index, dtype=kind))
+
+    t.ask(
+        "no gaps",
+        lambda: loaded.predict(coded(X[1:3])),
+        lambda: model.predict(X[1:3]),
+    )
+    t.ask("gaps", lambda: loaded.predict(coded(X)), lambda: model.predict(X))
+
+
+@fault(
+    "mapping-values-as-codes",
+    "values taken for codes",
+    (
+        "sources.base:Source.columns",
+        "{label: float(code) for code, label in enumerate(labels)}",
+        "{n: float(c if isinstance(n, str) else n) for c, n in enumerate(labels)}",
+    ),
+    named="CHANGELOG, LightGBM, categories that are floats; faults5, A",
+)
+def mappings_of_values(t: Trial) -> None:
+    X = towns(known=[3, 1, 2, 0])
+    model = lightgbm(X, X.x + 3.0 * X.town.isin([3, 2]))
+    fast = t.fit(model, X)
+    rows = [{"x": x, "town": int(town)} for x, town in zip(X.x, X.town, strict=True)]
+    alike = [row for row in rows if row["town"] in (1, 2)][:3]
+    for part in (alike, rows):
+        framed = pd.DataFrame(part).astype({"town": X.town.dtype})
+        t.ask(
+            f"{len(part)} mappings",
+            lambda part=part: fast.predict(part),
+            lambda framed=framed: model.predict(framed),
+        )
+
+
+@fault(
+    "hashes-by-position",
+    "categories by position instead of by name",
+    (
+        "compiler.runtime.hashed_rows:HashedRows._hashes",
+        "objects[:, 0] = listed",
+        "objects[:, 0] = sorted(listed)",
+    ),
+)
+def categories_of_catboost(t: Trial) -> None:
+    X = towns()
+    objects = X.astype({"town": object})
+    model = catboost(objects, target(X))
+    fast = t.fit(model, objects)
+    ordered = X.assign(town=X.town.cat.set_categories(sorted(TOWNS)))
+    t.method(fast, model, ordered[:4])
+    t.method(fast, model, X)
+
+
+@fault(
+    "bool-category-as-text",
+    "a bool read as text",
+    (
+        "compiler.runtime.hashed_rows:HashedRows._write_plain",
+        "whole = values[flags].astype(object)",
+        "whole = (values.astype(str) if values.dtype == '?' else values)[flags]"
+        ".astype(object)",
+    ),
+)
+def booleans_of_catboost(t: Trial) -> None:
+    X = pd.DataFrame({"x": numbers()[:, 0], "flag": np.arange(240) % 2})
+    model = catboost(X, X.x + 5 * X.flag, ["flag"])
+    fast = t.fit(model, X)
+    t.method(fast, model, X[:4].astype({"flag": np.int8}))
+    t.method(fast, model, X.astype({"flag": bool}))
+
+
+@fault(
+    "missing-category-of-catboost",
+    "categories answered that the library refuses",
+    (
+        "compiler.runtime.hashed_rows:HashedRows._of_columns",
+        "if hashes is None or (len(codes) and codes.min() < 0):",
+        "if hashes is None:",
+    ),
+)
+def gaps_of_catboost(t: Trial) -> None:
+    X = towns()
+    model = catboost(X, target(X))
+    fast = t.fit(model, X)
+    t.method(fast, model, X[:4])
+    t.method(fast, model, towns(known=[*TOWNS, "rome"], order=TOWNS))
+
+
+@fault(
+    "null-number-of-catboost",
+    "Arrow's null read as 0",
+    (
+        "compiler.runtime.hashed_rows:_write_numbers",
+        "rows[missing, index] = np.nan",
+        "rows[missing, index] = 0.0",
+    ),
+)
+def nulls_of_catboost(t: Trial) -> None:
+    X = towns().astype({"town": object})
+    X["x"] = np.arange(240) % 7 - 3.0
+    X.loc[::3, "x"] = np.nan
+    model = catboost(X, target(X.fillna({"x": -9.0})))
+    fast = t.fit(model, X)
+    nullable = X.assign(x=X.x.astype("Int64"))
+    t.method(fast, model, nullable[1:3])
+    t.method(fast, model, nullable)

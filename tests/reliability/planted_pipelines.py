@@ -1,0 +1,365 @@
+"""Planted faults in the rows of pipelines: dtypes of steps, texts, columns by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import xgboost as xgb
+from sklearn.compose import ColumnTransformer, make_column_transformer
+from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+from sklearn.impute import SimpleImputer
+from sklearn.model_selection import FixedThresholdClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    OneHotEncoder,
+    OrdinalEncoder,
+    PolynomialFeatures,
+    StandardScaler,
+    TargetEncoder,
+)
+
+from tests.reliability.planted_trial import Trial, beside, fault, numbers
+
+TOWNS = ["oslo", "bern", "riga", "lima"]
+
+
+def forest(n: int = 6) -> Any:
+    return RandomForestRegressor(n, random_state=0)
+
+
+def towns(n: int = 240, known: Any = TOWNS) -> Any:
+    random = np.random.default_rng(3)
+    names = np.array(known, object)[random.integers(0, len(known), n)]
+    return pd.DataFrame({"x": random.normal(size=n), "town": names, "y": numbers(n)[:, 0]})
+
+
+def of_texts(X: Any, encoder: Any = None, last: Any = None) -> Any:
+    encoder = encoder or OneHotEncoder(handle_unknown="ignore", sparse_output=False)
+    steps = make_column_transformer((encoder, ["town"]), ("passthrough", ["x", "y"]))
+    worth = X.town.map({"oslo": 3.0, "bern": -2.0, "riga": 7.0}).fillna(0.5)
+    return make_pipeline(steps, last or forest()).fit(X, X.x + worth)
+
+
+@fault(
+    "scaler-in-float64",
+    "scaler steps applied in float64 for float32 rows",
+    ("sources.pipeline:PipelineSource._reads_as", "mine = ", "return True\n    mine = "),
+)
+def scaled_float32(t: Trial) -> None:
+    X = numbers(width=3) * 1000 + 5000
+    model = make_pipeline(StandardScaler(), forest()).fit(X, X.sum(axis=1))
+    fast = t.fit(model, X)
+    t.method(fast, model, np.full((3, 3), 5000, np.float32))
+    t.method(fast, model, beside(fast, n=400).astype(np.float32))
+
+
+@fault(
+    "booleans-beside-float32",
+    "a wrong dtype of a block beside booleans",
+    (
+        "sources.forms:parts_of",
+        "bools = bools and all(dtype in known or is_wide(dtype) for dtype in form.types)",
+        "bools = bool(bools)",
+    ),
+    named="CHANGELOG, Wrong predictions, booleans beside float32",
+)
+def booleans_beside_float32(t: Trial) -> None:
+    random = np.random.default_rng(0)
+    X = pd.DataFrame({name: random.normal(size=400) for name in "abc"})
+    X["c"] = np.arange(400) % 2
+    steps = ColumnTransformer(
+        [("narrow", StandardScaler(), ["c", "b"])], remainder="passthrough"
+    )
+    last = RandomForestClassifier(20, random_state=0)
+    model = make_pipeline(steps, last).fit(X, X.b > X.a)
+    fast = t.fit(model, X)
+    trees = [one.tree_ for one in model[1].estimators_]
+    cuts = np.concatenate([one.threshold[one.feature == 1] for one in trees])
+    scaled = steps.named_transformers_["narrow"]
+    values = np.unique(cuts * scaled.scale_[1] + scaled.mean_[1]).astype(np.float32)
+    beside = [np.nextafter(values, np.float32(end)) for end in (-9, 9)]
+    rows = pd.DataFrame({"a": 0.0, "b": np.concatenate([values, *beside]), "c": 1})
+    rows = rows.astype({"b": np.float32, "c": bool})
+    t.method(fast, model, rows.assign(b=np.float32(9))[:3], "predict_proba")
+    t.method(fast, model, rows, "predict_proba")
+
+
+@fault(
+    "negative-of-unsigned",
+    "whole numbers of a step computed in float64",
+    (
+        "sources.pipeline_rows:PipelineRows._takes",
+        "return self.bounds.takes((p for p in numbers if p[0] not in read.gaps), own=2)",
+        "return True",
+    ),
+    (
+        "compiler.frontends.pipeline.bounds:Bounds.takes",
+        "return False",
+        "return True",
+    ),
+    named="CHANGELOG, Wrong predictions, functions of whole numbers",
+)
+def negative_whole_numbers(t: Trial) -> None:
+    X = pd.DataFrame(numbers(width=2) * 0.2, columns=["a", "b"])
+    step = FunctionTransformer(
+        np.negative, validate=True, feature_names_out="one-to-one"
+    )
+    model = make_pipeline(step, forest()).fit(X, X.a - 2 * X.b)
+    fast = t.fit(model, X)
+    for values in ([0, 0], [0, 1, 7, 200_000]):
+        t.method(fast, model, pl.DataFrame(dict.fromkeys("ab", values), dict.fromkeys("ab", pl.UInt32)))
+
+
+@fault(
+    "imputed-fraction-of-integers",
+    "a fraction filled into whole numbers",
+    (
+        "sources.pipeline_rows:PipelineRows._array",
+        "self._is_exact(X) and self.bounds.takes(enumerate([X.dtype] * self.width))",
+        "self._is_exact(X)",
+    ),
+    named="CHANGELOG, Wrong predictions, SimpleImputer",
+)
+def imputed_integers(t: Trial) -> None:
+    X = np.random.default_rng(0).integers(0, 9, (240, 2)).astype(float)
+    steps = SimpleImputer(missing_values=0, strategy="mean")
+    model = make_pipeline(steps, forest()).fit(X, X[:, 0] * 2 + X[:, 1] + (X[:, 0] == 0) * 99)
+    fast = t.fit(model, X)
+    t.method(fast, model, np.full((3, 2), 5))
+    t.method(fast, model, X.astype(np.int64))
+
+
+@fault(
+    "unknown-text-as-first",
+    "an encoder's unknown mapped to 0",
+    (
+        "compiler.frontends.pipeline.codes:TextCodes.code",
+        "return self.table.get(value, self.unknown)",
+        "return self.table.get(value, 0.0)",
+    ),
+)
+def unknown_texts(t: Trial) -> None:
+    X = towns()
+    model = of_texts(X)
+    fast = t.fit(model, X)
+    t.method(fast, model, X[:4])
+    t.method(fast, model, towns(known=[*TOWNS, "rome"]))
+
+
+@fault(
+    "missing-text-as-first",
+    "a missing value to the wrong side",
+    (
+        "compiler.frontends.pipeline.codes:TextCodes.code",
+        "return self.nan",
+        "return 0.0",
+    ),
+)
+def missing_texts(t: Trial) -> None:
+    X = towns()
+    X.loc[::5, "town"] = np.nan
+    model = of_texts(X)
+    fast = t.fit(model, X.dropna())
+    t.method(fast, model, X[1:4])
+    t.method(fast, model, X)
+
+
+@fault(
+    "texts-of-categories-by-position",
+    "categories by position instead of by name",
+    (
+        "compiler.frontends.pipeline.codes:TextCodes.of_column",
+        "[*values.categories.tolist(), gap]",
+        "[*sorted(values.categories), gap]",
+    ),
+)
+def texts_as_categories(t: Trial) -> None:
+    X = towns()
+    model = of_texts(X)
+    fast = t.fit(model, X)
+    for known in (sorted(TOWNS), TOWNS):
+        t.method(fast, model, X.assign(town=pd.Categorical(X.town, known)))
+
+
+@fault(
+    "texts-of-arrow-shifted",
+    "codes of another column of texts",
+    (
+        "compiler.frontends.pipeline.codes:TextCodes.of_arrow",
+        "return self.codes([gap if text is None else text for text in texts])",
+        "return self.codes([self.texts[-1] if text is None else text for text in texts])",
+    ),
+)
+def texts_of_arrow(t: Trial) -> None:
+    X = towns()
+    X.loc[::5, "town"] = np.nan
+    model = of_texts(X)
+    fast = t.fit(model, X.dropna())
+    column = pd.Series(X.town, dtype=pd.StringDtype("pyarrow", na_value=np.nan))
+    framed = X.assign(town=column)
+    t.method(fast, model, framed[1:4])
+    t.method(fast, model, framed)
+
+
+@fault(
+    "gaps-of-dictionaries",
+    "a missing text read as another one",
+    (
+        "sources.column_readers:TableReader.codes",
+        'if column.null_count and hasattr(column.type, "index_type"):',
+        "if False:",
+    ),
+    named="CHANGELOG, Pipelines, nulls in pyarrow's dictionaries",
+)
+def gaps_of_dictionaries(t: Trial) -> None:
+    X = towns()[["town"]].assign(other=np.resize(["a", "b", "c"], 240).astype(object))
+    encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
+    model = make_pipeline(encoder, forest()).fit(X, (X.town == "riga") + numbers()[:, 0])
+    fast = t.fit(model, X)
+    texts = X.town.tolist()
+    gaps = [None if i % 3 == 1 else text for i, text in enumerate(texts)]
+    for column in (texts, gaps):
+        coded = pa.array(column).dictionary_encode()
+        parts = [coded, pa.array(X.other.tolist())]
+        t.method(fast, model, pa.table(parts, ["town", "other"]))
+
+
+@fault(
+    "columns-of-steps-by-position",
+    "columns by position instead of by name",
+    (
+        "sources.column_readers:_ColumnReader._places_of",
+        "indices = [where.get(name, -1) for name in self._names]",
+        "indices = [*range(len(self._names))]",
+    ),
+)
+def reordered_for_steps(t: Trial) -> None:
+    X = towns()[["x", "y"]].assign(z=numbers()[:, 1])
+    steps = make_column_transformer((StandardScaler(), ["x", "y"]), ("passthrough", ["z"]))
+    model = make_pipeline(steps, forest()).fit(X, X.x + 2 * X.y)
+    fast = t.fit(model, X)
+    t.method(fast, model, X[:4])
+    t.method(fast, model, X[["y", "z", "x"]])
+
+
+@fault(
+    "codes-of-numbers-skipped",
+    "a folded step skipped for one form",
+    (
+        "sources.pipeline_rows:PipelineRows.read",
+        "return self._coded(*read)",
+        'return read if kind_of(X) == "polars" else self._coded(*read)',
+    ),
+)
+def codes_of_numbers(t: Trial) -> None:
+    random = np.random.default_rng(5)
+    X = pd.DataFrame({"k": random.integers(0, 12, 400) * 1.0, "x": numbers(400)[:, 0]})
+    encoder = TargetEncoder(target_type="continuous", random_state=0)
+    steps = ColumnTransformer([("of", encoder, ["k"])], remainder="passthrough")
+    model = make_pipeline(steps, forest())
+    model.fit(X, X.k.isin([1, 4, 5, 9]) * 5.0 + X.x)
+    fast = t.fit(model, X)
+    t.method(fast, model, X[:4])
+    t.method(fast, model, pl.DataFrame(X.to_dict("list")))
+
+
+@fault(
+    "wrapper-answers-as-its-forest",
+    "a wrapper's rule left out behind a step",
+    (
+        "sources.pipeline:PrefixedSource.__init__",
+        "self._last, self.answers = last, last.answers",
+        "self._last, self.answers = last, base.Answers()",
+    ),
+    named="CHANGELOG, Wrong predictions, wrappers",
+)
+def wrapper_behind_a_step(t: Trial) -> None:
+    X = numbers()
+    y = X[:, 0] + 0.5 * X[:, 1] > 0
+    last = FixedThresholdClassifier(
+        RandomForestClassifier(10, max_depth=3, random_state=0), threshold=0.7
+    )
+    model = make_pipeline(PolynomialFeatures(2), last).fit(X, y)
+    sure = np.abs(model[-1].estimator_.predict_proba(model[0].transform(X))[:, 1] - 0.6)
+    fast = t.fit(model, X[sure > 0.2])
+    t.method(fast, model, X[sure > 0.2][:4])
+    t.method(fast, model, X)
+
+
+@fault(
+    "float16-widened",
+    "a step without columns left out, which widens others",
+    (
+        "compiler.frontends.pipeline.split:_branched",
+        "if any(places[each].stop == places[each].start for each in chosen):",
+        "if False:",
+    ),
+    named="CHANGELOG, Wrong predictions, float16 frames",
+)
+def widened_halves(t: Trial) -> None:
+    X = pd.DataFrame(numbers(400) * 100, columns=["a", "b", "c"])
+    steps = ColumnTransformer(
+        [
+            ("scaled", "passthrough", ["a", "b"]),
+            ("none", FunctionTransformer(_no_columns), ["c"]),
+        ]
+    )
+    model = make_pipeline(steps, StandardScaler(), forest(20)).fit(X, X.a + X.b)
+    fast = t.fit(model, X)
+    t.method(fast, model, X[:2])
+    halves = X.astype(np.float16)
+    t.method(fast, model, halves[:2])
+    t.method(fast, model, halves)
+
+
+def _no_columns(X: Any) -> Any:
+    return np.zeros((len(X), 0))
+
+
+@fault(
+    "none-beside-texts",
+    "None and NaN taken for each other",
+    (
+        "compiler.frontends.pipeline.model:codes_of",
+        "if not len(_alike(output, _outputs(plan, columns, source, beside)[:1])):",
+        "if False:",
+    ),
+    named="CHANGELOG, Pipelines, None and NaN",
+)
+def none_beside_texts(t: Trial) -> None:
+    X = towns()[["town"]].astype(object)
+    X.loc[::9, "town"] = None
+    imputer = SimpleImputer(missing_values="?", strategy="most_frequent")
+    steps = imputer, TargetEncoder(cv=3, random_state=0), forest()
+    model = make_pipeline(*steps).set_output(transform="pandas")
+    model.fit(X, X.town.isna() * 1.0)
+    fast = t.fit(model, X[1:9])
+    t.method(fast, model, X[1:9])
+    t.method(fast, model, X)
+
+
+@fault(
+    "float32-by-the-forest-of-float64",
+    "the wrong forest variant for a form",
+    (
+        "sources.pipeline:PipelineSource.knows",
+        "return form is None or",
+        "return form is None or form == np.float32 or",
+    ),
+    (
+        "sources.pipeline_rows:PipelineRows._is_known",
+        "wide and (dtype == np.float64",
+        "wide and (dtype in (np.float32, np.float64)",
+    ),
+)
+def float32_of_files(t: Trial) -> None:
+    X = numbers(width=3) * 1000 + 5000
+    model = make_pipeline(StandardScaler(), forest()).fit(X, X.sum(axis=1))
+    loaded = t.load(t.fit(model, X))
+    t.method(loaded, model, X)
+    t.method(loaded, model, beside(loaded, n=400).astype(np.float32))
