@@ -52,24 +52,30 @@ LEFT_OUT = {
 }
 
 
+_SETTINGS = "SKFORGE_CHECK", "SKFORGE_CACHE_DIR"
+
+
 @contextmanager
-def comparing(wanted: bool) -> Iterator[None]:
-    before = os.environ.pop("SKFORGE_CHECK", None)
+def comparing(wanted: bool, cache: Path) -> Iterator[None]:
+    before = {name: os.environ.pop(name, None) for name in _SETTINGS}
+    # a cache knows the entries of a file that was saved without the fault
+    os.environ["SKFORGE_CACHE_DIR"] = str(cache)
     if not wanted:
         os.environ["SKFORGE_CHECK"] = "off"
     try:
         yield
     finally:
-        os.environ.pop("SKFORGE_CHECK", None)
-        if before is not None:
-            os.environ["SKFORGE_CHECK"] = before
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
 
 
 def tried(fault: Fault, *, plant: bool, compare: bool) -> Trial:
     with tempfile.TemporaryDirectory(prefix="skforge-planted-") as folder:
         trial = Trial(Path(folder))
         with (
-            comparing(compare),
+            comparing(compare, trial.folder / "cache"),
             planted(fault.edits) if plant else nullcontext(),
             warnings.catch_warnings(),
         ):
@@ -127,9 +133,7 @@ def run(names: list[str]) -> Row:
 
 def main(words: list[str]) -> int:
     wanted = words[1].split(",") if words[:1] == ["--only"] else [*FAULTS]
-    with tempfile.TemporaryDirectory(prefix="skforge-planted-") as folder:
-        os.environ["SKFORGE_CACHE_DIR"] = folder
-        row = run(wanted)
+    row = run(wanted)
     print(f"\n{row.tried} faults: {row.facts}")
     wrong = row.facts.get("left", 0)
     return int(wrong > MOST_LEFT or len(row.lost) > wrong)

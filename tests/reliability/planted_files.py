@@ -1,1 +1,371 @@
-"""Later."""
+"""Planted faults in mappings, Polars' expression, wheels, and the command line."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import lightgbm as lgb
+import numpy as np
+import pandas as pd
+import polars as pl
+import xgboost as xgb
+from sklearn.compose import make_column_transformer
+from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
+
+import skforge
+from tests.reliability.planted_categories import TOWNS, catboost, target, towns
+from tests.reliability.planted_categories import lightgbm as of_categories
+from tests.reliability.planted_categories import xgboost as xgboost_of_categories
+from tests.reliability.planted_trial import Trial, fault, numbers, python
+
+
+def frame(n: int = 240) -> Any:
+    return pd.DataFrame(numbers(n), columns=["a", "b", "c"])
+
+
+def histogram(X: Any, y: Any) -> Any:
+    return HistGradientBoostingRegressor(max_iter=8, random_state=0).fit(X, y)
+
+
+def mapped(t: Trial, fast: Any, model: Any, rows: list[dict[str, Any]], X: Any) -> None:
+    for i, row in enumerate(rows):
+        t.ask(
+            f"the mapping {row}",
+            lambda row=row: fast.predict(row),
+            lambda i=i: model.predict(X[i : i + 1]),
+        )
+
+
+# ------------------------------------------------------------ mappings
+
+
+@fault(
+    "mapping-by-its-order",
+    "a mapping's values by the order of its keys",
+    (
+        "runtime.mappings:Mappings._values",
+        "values = self._get(X)",
+        "values = tuple(X.values())",
+    ),
+)
+def order_of_keys(t: Trial) -> None:
+    X = frame()
+    model = histogram(X, X.a + 2 * X.b)
+    fast = t.fit(model, X)
+    rows = X[:6].to_dict("records")
+    mapped(t, fast, model, rows[:3], X)
+    mapped(t, fast, model, [dict(reversed(row.items())) for row in rows], X)
+
+
+@fault(
+    "none-of-a-mapping-as-zero",
+    "None read as 0",
+    (
+        "runtime.mappings:Mappings._row",
+        "[_NAN if value is None else value for value in values]",
+        "[0.0 if value is None else value for value in values]",
+    ),
+)
+def none_in_a_mapping(t: Trial) -> None:
+    X = frame()
+    X.loc[::3, "b"] = np.nan
+    model = histogram(X, X.b.fillna(-9) + X.a)
+    fast = t.fit(model, X)
+    rows = X.astype(object).where(X.notna(), None).to_dict("records")
+    mapped(t, fast, model, rows[1:3], X[1:3])
+    mapped(t, fast, model, rows[:9], X)
+
+
+@fault(
+    "unknown-of-a-mapping-as-first",
+    "an unknown category mapped to 0",
+    ("runtime.mappings:Mappings._row", "code = rule.unknown", "code = 0.0"),
+)
+def unknown_in_a_mapping(t: Trial) -> None:
+    X = towns()
+    model = of_categories(X, target(X))
+    fast = t.fit(model, X)
+    new = towns(known=[*TOWNS, "rome"])
+    rows = [{"x": x, "town": str(town)} for x, town in zip(new.x, new.town, strict=True)]
+    known = [i for i in range(20) if rows[i]["town"] != "rome"]
+    mapped(t, fast, model, [rows[i] for i in known[:3]], new.iloc[known])
+    mapped(t, fast, model, rows[:20], new)
+
+
+@fault(
+    "columns-of-a-mapping-narrow",
+    "a wrong dtype of a column",
+    (
+        "runtime.mappings:Mappings._write",
+        "rows[part, place] = column[part].astype(np.float64, copy=False)",
+        "rows[part, place] = column[part].astype(np.float32)",
+    ),
+)
+def columns_of_a_mapping(t: Trial) -> None:
+    X = frame()
+    model = histogram(X, X.a + 2 * X.b)
+    fast = t.fit(model, X)
+    cuts = fast.forest_.threshold
+    values = np.resize(cuts[np.isfinite(cuts)], 240)
+    for rows in (X[:3].round(1), X.assign(a=values, b=values, c=values)):
+        columns = {name: rows[name].to_numpy() for name in rows}
+        t.ask(
+            "columns of values",
+            lambda columns=columns: fast.predict(columns),
+            lambda rows=rows: model.predict(rows),
+        )
+
+
+# ------------------------------------------------------------ Polars
+
+
+def by_polars(t: Trial, fast: Any, rows: Any, columns: Any, expected: Any) -> None:
+    from skforge.polars import predict
+
+    def answer() -> Any:
+        return rows.select(predict(fast, *columns)).to_series().to_numpy()
+
+    t.ask("Polars' expression", answer, expected)
+
+
+@fault(
+    "expression-by-position",
+    "columns by position instead of by name",
+    (
+        "polars:_Predictor.__call__",
+        "frame = {name: frame[name] for name in self.names if name in frame.columns}",
+        "frame = dict(zip(self.names, frame.get_columns()))",
+    ),
+)
+def reordered_for_polars(t: Trial) -> None:
+    X = frame()
+    model = histogram(X, X.a + 2 * X.b)
+    fast = t.fit(model, X)
+    rows = pl.DataFrame(X.to_dict("list"))
+    for columns in ("abc", "bca"):
+        by_polars(t, fast, rows, columns, lambda: model.predict(X))
+
+
+# ------------------------------------------------------------ wheels
+
+
+def packed(t: Trial, fast: Any) -> Path:
+    """Return the folder of an unpacked wheel of the model "plant"."""
+    folder = t.folder / "plant"
+    with t.listening("export"):
+        skforge.export(fast, folder, "wheel")
+    (package,) = folder.glob("*.whl")
+    with zipfile.ZipFile(package) as archive:
+        archive.extractall(t.folder / "site")
+    return t.folder / "site"
+
+
+def of_wheel(t: Trial, site: Path, rows: str, expected: Any) -> None:
+    text = f"import pandas as pd, plant\nrows = {rows}\nanswer = plant.predict(rows)"
+    t.ask(f"the wheel, {rows[:60]}", lambda: python(site, text), expected)
+
+
+def in_wheel(old: str, new: str) -> tuple[str, str, str]:
+    """Return an edit of the sources that wheels ship."""
+    line = 'text = re.sub(r"from skforge'
+    planted = f"text = text.replace({old!r}, {new!r})\n        {line}"
+    return "exporters.wheel:wheel", line, planted
+
+
+@fault(
+    "wheel-by-position",
+    "columns by position instead of by name",
+    in_wheel(
+        "X = {name: X[there[name]] for name in self._names if name in there}",
+        "X = {n: X[k] for n, k in zip(self._names, there.values())}",
+    ),
+)
+def frames_of_wheels(t: Trial) -> None:
+    X = frame()
+    model = histogram(X, X.a + 2 * X.b)
+    site = packed(t, t.fit(model, X))
+    X[:9].to_pickle(site / "rows.pkl")
+    for columns in ("abc", "bca"):
+        rows = f"pd.read_pickle('rows.pkl')[[*{columns!r}]]"
+        of_wheel(t, site, rows, lambda: model.predict(X[:9]))
+
+
+@fault(
+    "wheel-without-gaps",
+    "None read as 0",
+    in_wheel(
+        "[_NAN if value is None else value for value in values]",
+        "[0.0 if value is None else value for value in values]",
+    ),
+)
+def mappings_of_wheels(t: Trial) -> None:
+    X = frame()
+    X.loc[::3, "b"] = np.nan
+    model = histogram(X, X.b.fillna(-9) + X.a)
+    site = packed(t, t.fit(model, X))
+    for i in (1, 0):
+        row = {name: None if x != x else float(x) for name, x in X.iloc[i].items()}
+        of_wheel(t, site, repr(row), lambda i=i: model.predict(X[i : i + 1]))
+
+
+@fault(
+    "wheel-codes-by-index",
+    "an export encodes categories by index",
+    (
+        "exporters.wheel:wheel",
+        "json.dumps(plain_out(columns)).encode()",
+        "__import__('re').sub(r'(\"table\": \\{[^}]*?): 0.0,(.*?): 1.0', "
+        "r'\\1: 1.0,\\2: 0.0', json.dumps(plain_out(columns))).encode()",
+    ),
+)
+def texts_of_wheels(t: Trial) -> None:
+    X = towns().astype({"town": object})
+    encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
+    steps = make_column_transformer((encoder, ["town"]), ("passthrough", ["x"]))
+    last = RandomForestRegressor(5, random_state=0)
+    model = make_pipeline(steps, last).fit(X, target(X))
+    site = packed(t, t.fit(model, X))
+    for i in range(9):
+        row = {"x": float(X.x[i]), "town": X.town[i]}
+        of_wheel(t, site, repr(row), lambda i=i: model.predict(X[i : i + 1]))
+
+
+@fault(
+    "wheel-bool-as-text",
+    "a bool read as text",
+    in_wheel(
+        "number = int(value)",
+        "number = str(value) if isinstance(value, bool) else int(value)",
+    ),
+    in_wheel(
+        "if -(2**63) <= number < 2**63 and number == value else None",
+        "if isinstance(number, str) or -(2**63) <= number < 2**63 else None",
+    ),
+)
+def booleans_of_wheels(t: Trial) -> None:
+    X = pd.DataFrame({"x": numbers()[:, 0], "flag": np.arange(240) % 2})
+    model = catboost(X, X.x + 5 * X.flag, ["flag"])
+    site = packed(t, t.fit(model, X))
+    for value in (0, True):
+        row = {"x": 0.25, "flag": value}
+        of_wheel(t, site, repr(row), lambda row=row: model.predict(pd.DataFrame([row])))
+
+
+# ------------------------------------------------------------ the command line
+
+
+def of_file(t: Trial, model: Any, X: Any, expected: Any, name: str = "model.json") -> None:
+    path = t.folder / name
+    getattr(model, "booster_", model).save_model(path)
+    if (rows := t.folder / "rows.csv").suffix:
+        X.to_csv(rows, index=False)
+    t.command(f"skforge predict {name}", path, rows, expected)
+
+
+@fault(
+    "csv-by-position",
+    "columns by position instead of by name",
+    (
+        "cli.data:RowsFile._by_name",
+        "self._column_of(called[name]) if i in used else None",
+        "i if i in used else None",
+    ),
+)
+def columns_of_csv(t: Trial) -> None:
+    X = frame()
+    model = xgb.XGBRegressor(n_estimators=8, n_jobs=1).fit(X, X.a + 2 * X.b)
+    for rows in (X, X[["b", "c", "a"]]):
+        of_file(t, model, rows, lambda: model.predict(X))
+
+
+@fault(
+    "csv-categories-by-position",
+    "categories by position instead of by name",
+    (
+        "cli.values:categories",
+        "return Categorical.from_codes(table[codes], categories=list(place))",
+        "return Categorical.from_codes(codes % len(known), categories=list(known))",
+    ),
+)
+def categories_of_csv(t: Trial) -> None:
+    X = towns()
+    model = xgboost_of_categories(X, target(X))
+    of_file(t, model, X, lambda: model.predict(X))
+
+
+@fault(
+    "csv-empty-category",
+    "categories answered that the library refuses",
+    (
+        "cli.values:hashed",
+        "cells = column.to_pylist()",
+        "cells = [cell or '' for cell in column.to_pylist()]",
+    ),
+    named="CHANGELOG, Command line, CSV and CatBoost",
+)
+def empty_cells(t: Trial) -> None:
+    X = towns().astype({"town": object})
+    model = catboost(X, target(X))
+    of_file(t, model, X, lambda: model.predict(X), "model.cbm")
+    X.loc[::5, "town"] = np.nan
+    of_file(t, model, X, lambda: model.predict(X), "model.cbm")
+
+
+@fault(
+    "parquet-na-as-missing",
+    "a text of a file read as missing",
+    (
+        "cli.data:RowsFile._part",
+        "spec, spelled = self._spec, self.table.spelled",
+        "spec, spelled = self._spec, True",
+    ),
+    named="CHANGELOG, Command line, Parquet and Arrow",
+)
+def texts_of_parquet(t: Trial) -> None:
+    X = towns()
+    model = xgboost_of_categories(X, target(X))
+    path, rows = t.folder / "model.json", t.folder / "rows.parquet"
+    model.save_model(path)
+    new = X.astype({"town": object})
+    new.to_parquet(rows)
+    t.command("known texts", path, rows, lambda: model.predict(X))
+    new.loc[::5, "town"] = "NA"
+    new.to_parquet(rows)
+    framed = new.astype({"town": "category"})
+    t.command("the text NA", path, rows, lambda: model.predict(framed))
+
+
+@fault(
+    "file-without-its-objective",
+    "a file's answers are raw scores",
+    (
+        "compiler.outputs.steps:steps_of",
+        "return _values(rules)\n        case \"probabilities\":",
+        "return Steps()\n        case \"probabilities\":",
+    ),
+    named="CHANGELOG, Wrong predictions, old dumps of LightGBM",
+)
+def objective_of_a_file(t: Trial) -> None:
+    X = frame()
+    model = xgb.XGBRegressor(objective="count:poisson", n_estimators=8, n_jobs=1)
+    model.fit(X, np.exp(X.a).round())
+    of_file(t, model, X, lambda: model.predict(X))
+
+
+@fault(
+    "csv-through-float32",
+    "a rounding to float32 added",
+    (
+        "cli.data:RowsFile._part",
+        "return values.numbers(column, dtype)",
+        "return values.numbers(column, dtype).astype(np.float32).astype(dtype)",
+    ),
+)
+def numbers_of_csv(t: Trial) -> None:
+    X = frame() + (1 << 22)
+    model = lgb.LGBMRegressor(n_estimators=8, verbose=-1, n_jobs=1).fit(X, X.a - X.b)
+    of_file(t, model, X, lambda: model.predict(X), "model.txt")
