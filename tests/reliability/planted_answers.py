@@ -9,7 +9,6 @@ import numpy as np
 import xgboost as xgb
 from sklearn.ensemble import (
     GradientBoostingClassifier,
-    HistGradientBoostingClassifier,
     IsolationForest,
     RandomForestClassifier,
     RandomForestRegressor,
@@ -80,7 +79,9 @@ def stored_probabilities(t: Trial) -> None:
 )
 def stored_decisions(t: Trial) -> None:
     X, y = classes()
-    model = GradientBoostingClassifier(n_estimators=5, random_state=0).fit(X, y == "yes")
+    model = GradientBoostingClassifier(n_estimators=5, random_state=0).fit(
+        X, y == "yes"
+    )
     loaded = t.load(t.fit(model, X))
     t.method(loaded, model, X)
     t.method(loaded, model, X, "decision_function")
@@ -140,7 +141,9 @@ def stored_dtypes(t: Trial) -> None:
 )
 def stored_orders(t: Trial) -> None:
     X, y = classes()
-    model = xgb.XGBClassifier(n_estimators=5, n_jobs=1).fit(X, np.unique(y, return_inverse=True)[1])
+    model = xgb.XGBClassifier(n_estimators=5, n_jobs=1).fit(
+        X, np.unique(y, return_inverse=True)[1]
+    )
     loaded = t.load(t.fit(model, X))
     t.method(loaded, model, X)
     t.method(loaded, model, X, "predict_proba")
@@ -230,8 +233,8 @@ def rounds_after_the_best(t: Trial) -> None:
     X = numbers(400)
     y = X[:, 0] + np.random.default_rng(1).normal(size=400)
     model = lgb.LGBMRegressor(n_estimators=60, verbose=-1, n_jobs=1)
-    stop = lgb.early_stopping(3, verbose=False)
-    model.fit(X[:200], y[:200], eval_set=[(X[200:], y[200:])], callbacks=[stop])
+    model.fit(X[:200], y[:200], eval_set=[(X[200:], y[200:])])
+    model._best_iteration = model.booster_.best_iteration = 5
     fast = t.fit(model, X)
     t.method(fast, model, X)
     for rounds in (2, -1):
@@ -274,7 +277,9 @@ def rounds_of_xgboost(t: Trial) -> None:
 )
 def stages_of_boosting(t: Trial) -> None:
     X, y = classes()
-    model = GradientBoostingClassifier(n_estimators=4, random_state=0).fit(X, y == "yes")
+    model = GradientBoostingClassifier(n_estimators=4, random_state=0).fit(
+        X, y == "yes"
+    )
     fast = t.fit(model, X)
     t.method(fast, model, X[:4])
     t.ask(
@@ -319,10 +324,10 @@ def quantiles(t: Trial) -> None:
 )
 def stored_votes(t: Trial) -> None:
     X = numbers(60)
-    members = [(name, RandomForestRegressor(3, random_state=i)) for i, name in enumerate("ab")]
+    members = [
+        (name, RandomForestRegressor(3, random_state=i)) for i, name in enumerate("ab")
+    ]
     model = VotingRegressor(members).fit(X, X.sum(axis=1) + 5)
     loaded = t.load(t.fit(model, X))
     t.method(loaded, model, X)
     t.method(loaded, model, X, "transform")
-
-

@@ -254,6 +254,57 @@ def mappings_of_values(t: Trial) -> None:
         )
 
 
+def stars(n: int = 400) -> tuple[Any, Any]:
+    """Return a frame with two ordered categories, and LightGBM's model of it."""
+    random = np.random.default_rng(4)
+    columns = {
+        name: pd.Categorical(random.integers(0, 5, n) + low, [*known], ordered=True)
+        for name, low, known in (
+            ("stars", 1, range(1, 6)),
+            ("rank", 10, range(14, 9, -1)),
+        )
+    }
+    X = pd.DataFrame({"x": random.normal(size=n), **columns})
+    return X, lightgbm(X, X.x + X.stars.astype(int) * 2 + (X["rank"] == 12) * 7)
+
+
+def of_values(t: Trial) -> None:
+    X, model = stars()
+    loaded = t.load(t.fit(model, X))
+    t.method(loaded, model, X)
+    plain = X.astype({"stars": int, "rank": int})
+    for rows in (plain[:3].to_dict("records"), plain.to_dict("list")):
+        n = 3 if isinstance(rows, list) else len(X)
+        t.ask(
+            f"{type(rows).__name__} of mappings",
+            lambda rows=rows: loaded.predict(rows),
+            lambda n=n: model.predict(X[:n]),
+        )
+
+
+fault(
+    "ordered-values-as-codes",
+    "values taken for codes",
+    (
+        "sources.base:Source.columns",
+        "table = {label: float(code) for code, label in enumerate(labels)}",
+        "table = {label: float(label) for label in labels}",
+    ),
+    named="faults5, A",
+)(of_values)
+fault(
+    "lists-of-other-columns",
+    "a column's categories given to another one",
+    (
+        "sources.base:Source.columns",
+        "zip(names, forest.category_names or [()] * len(names), strict=True)",
+        "zip(names, (forest.category_names[:1] + forest.category_names[:0:-1]) or "
+        "[()] * len(names), strict=True)",
+    ),
+    named="faults5, A, the second snippet",
+)(of_values)
+
+
 @fault(
     "hashes-by-position",
     "categories by position instead of by name",

@@ -90,7 +90,9 @@ def unknown_in_a_mapping(t: Trial) -> None:
     model = of_categories(X, target(X))
     fast = t.fit(model, X)
     new = towns(known=[*TOWNS, "rome"])
-    rows = [{"x": x, "town": str(town)} for x, town in zip(new.x, new.town, strict=True)]
+    rows = [
+        {"x": x, "town": str(town)} for x, town in zip(new.x, new.town, strict=True)
+    ]
     known = [i for i in range(20) if rows[i]["town"] != "rome"]
     mapped(t, fast, model, [rows[i] for i in known[:3]], new.iloc[known])
     mapped(t, fast, model, rows[:20], new)
@@ -137,8 +139,8 @@ def by_polars(t: Trial, fast: Any, rows: Any, columns: Any, expected: Any) -> No
     "columns by position instead of by name",
     (
         "polars:_Predictor.__call__",
-        "frame = {name: frame[name] for name in self.names if name in frame.columns}",
-        "frame = dict(zip(self.names, frame.get_columns()))",
+        "frame = {name: frame[name] for name in names if name in frame.columns}",
+        "frame = dict(zip(names, frame.get_columns()))",
     ),
 )
 def reordered_for_polars(t: Trial) -> None:
@@ -148,6 +150,50 @@ def reordered_for_polars(t: Trial) -> None:
     rows = pl.DataFrame(X.to_dict("list"))
     for columns in ("abc", "bca"):
         by_polars(t, fast, rows, columns, lambda: model.predict(X))
+
+
+@fault(
+    "expression-of-whole-numbers",
+    "a chunk's dtype decides how numbers are rounded",
+    (
+        "polars:_array",
+        "return frame.cast(pl.Float64).to_numpy()",
+        "return frame.to_numpy()",
+    ),
+    named="attack5, 2",
+)
+def whole_numbers_of_polars(t: Trial) -> None:
+    X = np.random.default_rng(0).integers(1 << 24, (1 << 24) + 40, (400, 2))
+    model = lgb.LGBMRegressor(n_estimators=5, min_child_samples=1, verbose=-1, n_jobs=1)
+    model.fit(X.astype(float), X[:, 0] % 2)
+    fast = t.fit(model, X.astype(float))
+    for rows in (X[:4] // (1 << 20), X):
+        columns = pl.DataFrame(rows, ["a", "b"])
+        by_polars(t, fast, columns, "ab", lambda rows=rows: model.predict(rows * 1.0))
+
+
+@fault(
+    "expression-of-dates",
+    "dates taken for numbers",
+    (
+        "polars:_is_object",
+        "if column.dtype.is_numeric() or",
+        "if column.dtype.is_numeric() or column.dtype.is_temporal() or",
+    ),
+    named="attack5, 2",
+)
+def dates_of_polars(t: Trial) -> None:
+    X = numbers(width=2)
+    model = histogram(X, X.sum(axis=1))
+    fast = t.fit(model, X)
+    columns = pl.DataFrame(X, ["a", "b"])
+    by_polars(t, fast, columns, "ab", lambda: model.predict(X))
+    dates = columns.with_columns(a=pl.date(2020, 1, 1))
+
+    def refused() -> Any:
+        raise TypeError("dates are no numbers")
+
+    by_polars(t, fast, dates, "ab", refused)
 
 
 # ------------------------------------------------------------ wheels
@@ -218,8 +264,8 @@ def mappings_of_wheels(t: Trial) -> None:
     (
         "exporters.wheel:wheel",
         "json.dumps(plain_out(columns)).encode()",
-        "__import__('re').sub(r'(\"table\": \\{[^}]*?): 0.0,(.*?): 1.0', "
-        "r'\\1: 1.0,\\2: 0.0', json.dumps(plain_out(columns))).encode()",
+        """json.dumps(plain_out(columns)).replace('"bern", {"float": "0x0.0p+0"}', """
+        """'"bern", {"float": "0x1.8000000000000p+1"}').encode()""",
     ),
 )
 def texts_of_wheels(t: Trial) -> None:
@@ -229,9 +275,10 @@ def texts_of_wheels(t: Trial) -> None:
     last = RandomForestRegressor(5, random_state=0)
     model = make_pipeline(steps, last).fit(X, target(X))
     site = packed(t, t.fit(model, X))
-    for i in range(9):
-        row = {"x": float(X.x[i]), "town": X.town[i]}
-        of_wheel(t, site, repr(row), lambda i=i: model.predict(X[i : i + 1]))
+    others = X[X.town != "bern"][:3]
+    for rows in (others, X[:60]):
+        listed = rows.to_dict("records")
+        of_wheel(t, site, repr(listed), lambda rows=rows: model.predict(rows))
 
 
 @fault(
@@ -247,8 +294,8 @@ def texts_of_wheels(t: Trial) -> None:
     ),
 )
 def booleans_of_wheels(t: Trial) -> None:
-    X = pd.DataFrame({"x": numbers()[:, 0], "flag": np.arange(240) % 2})
-    model = catboost(X, X.x + 5 * X.flag, ["flag"])
+    X = pd.DataFrame({"x": numbers()[:, 0], "flag": np.arange(240) % 4})
+    model = catboost(X, X.x + 5 * (X.flag == 1), ["flag"])
     site = packed(t, t.fit(model, X))
     for value in (0, True):
         row = {"x": 0.25, "flag": value}
@@ -258,7 +305,9 @@ def booleans_of_wheels(t: Trial) -> None:
 # ------------------------------------------------------------ the command line
 
 
-def of_file(t: Trial, model: Any, X: Any, expected: Any, name: str = "model.json") -> None:
+def of_file(
+    t: Trial, model: Any, X: Any, expected: Any, name: str = "model.json"
+) -> None:
     path = t.folder / name
     getattr(model, "booster_", model).save_model(path)
     if (rows := t.folder / "rows.csv").suffix:
@@ -344,8 +393,8 @@ def texts_of_parquet(t: Trial) -> None:
     "a file's answers are raw scores",
     (
         "compiler.outputs.steps:steps_of",
-        "return _values(rules)\n        case \"probabilities\":",
-        "return Steps()\n        case \"probabilities\":",
+        'return _values(rules)\n        case "probabilities":',
+        'return Steps()\n        case "probabilities":',
     ),
     named="CHANGELOG, Wrong predictions, old dumps of LightGBM",
 )

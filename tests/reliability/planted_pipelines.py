@@ -6,9 +6,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import polars as pl
-import pyarrow as pa
-import xgboost as xgb
 from sklearn.compose import ColumnTransformer, make_column_transformer
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.impute import SimpleImputer
@@ -17,10 +14,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import (
     FunctionTransformer,
     OneHotEncoder,
-    OrdinalEncoder,
     PolynomialFeatures,
     StandardScaler,
-    TargetEncoder,
 )
 
 from tests.reliability.planted_trial import Trial, beside, fault, numbers
@@ -35,7 +30,9 @@ def forest(n: int = 6) -> Any:
 def towns(n: int = 240, known: Any = TOWNS) -> Any:
     random = np.random.default_rng(3)
     names = np.array(known, object)[random.integers(0, len(known), n)]
-    return pd.DataFrame({"x": random.normal(size=n), "town": names, "y": numbers(n)[:, 0]})
+    return pd.DataFrame(
+        {"x": random.normal(size=n), "town": names, "y": numbers(n)[:, 0]}
+    )
 
 
 def of_texts(X: Any, encoder: Any = None, last: Any = None) -> Any:
@@ -48,7 +45,11 @@ def of_texts(X: Any, encoder: Any = None, last: Any = None) -> Any:
 @fault(
     "scaler-in-float64",
     "scaler steps applied in float64 for float32 rows",
-    ("sources.pipeline:PipelineSource._reads_as", "mine = ", "return True\n    mine = "),
+    (
+        "sources.pipeline:PipelineSource._reads_as",
+        "mine = ",
+        "return True\n    mine = ",
+    ),
 )
 def scaled_float32(t: Trial) -> None:
     X = numbers(width=3) * 1000 + 5000
@@ -63,8 +64,8 @@ def scaled_float32(t: Trial) -> None:
     "a wrong dtype of a block beside booleans",
     (
         "sources.forms:parts_of",
-        "bools = bools and all(dtype in known or is_wide(dtype) for dtype in form.types)",
-        "bools = bool(bools)",
+        "bools and all(dtype in known or is_wide(dtype) for dtype in form.types)",
+        "bool(bools)",
     ),
     named="CHANGELOG, Wrong predictions, booleans beside float32",
 )
@@ -94,8 +95,8 @@ def booleans_beside_float32(t: Trial) -> None:
     "whole numbers of a step computed in float64",
     (
         "sources.pipeline_rows:PipelineRows._takes",
-        "return self.bounds.takes((p for p in numbers if p[0] not in read.gaps), own=2)",
-        "return True",
+        "self.bounds.takes((p for p in numbers if p[0] not in read.gaps), own=2)",
+        "True",
     ),
     (
         "compiler.frontends.pipeline.bounds:Bounds.takes",
@@ -193,8 +194,8 @@ def texts_as_categories(t: Trial) -> None:
     "codes of another column of texts",
     (
         "compiler.frontends.pipeline.codes:TextCodes.of_arrow",
-        "return self.codes([gap if text is None else text for text in texts])",
-        "return self.codes([self.texts[-1] if text is None else text for text in texts])",
+        "[gap if text is None else text for text in texts])",
+        "[self.texts[-1] if text is None else text for text in texts])",
     ),
 )
 def texts_of_arrow(t: Trial) -> None:
@@ -209,34 +210,6 @@ def texts_of_arrow(t: Trial) -> None:
 
 
 @fault(
-    "gaps-of-dictionaries",
-    "a missing text read as another one",
-    (
-        "sources.column_readers:TableReader.codes",
-        'if column.null_count and hasattr(column.type, "index_type"):',
-        "if False:",
-    ),
-    named="CHANGELOG, Pipelines, nulls in pyarrow's dictionaries",
-)
-def gaps_of_dictionaries(t: Trial) -> None:
-    X = towns()
-    X.loc[::7, "town"] = None
-    filled = make_pipeline(
-        SimpleImputer(strategy="most_frequent"), OneHotEncoder(handle_unknown="ignore")
-    )
-    others = SimpleImputer(), ["x", "y"]
-    steps = ColumnTransformer([("t", filled, ["town"]), ("n", *others)])
-    model = make_pipeline(steps, forest()).fit(X, X.x + 5 * (X.town == "riga"))
-    fast = t.fit(model, X)
-    texts = X.town.fillna("lima").tolist()
-    gaps = [None if i % 3 == 1 else text for i, text in enumerate(texts)]
-    for column in (texts, gaps):
-        coded = pa.array(column).dictionary_encode()
-        parts = [pa.array(X.x.to_numpy()), coded, pa.array(X.y.to_numpy())]
-        t.method(fast, model, pa.table(parts, ["x", "town", "y"]))
-
-
-@fault(
     "columns-of-steps-by-position",
     "columns by position instead of by name",
     (
@@ -247,7 +220,9 @@ def gaps_of_dictionaries(t: Trial) -> None:
 )
 def reordered_for_steps(t: Trial) -> None:
     X = towns()[["x", "y"]].assign(z=numbers()[:, 1])
-    steps = make_column_transformer((StandardScaler(), ["x", "y"]), ("passthrough", ["z"]))
+    steps = make_column_transformer(
+        (StandardScaler(), ["x", "y"]), ("passthrough", ["z"])
+    )
     model = make_pipeline(steps, forest()).fit(X, X.x + 2 * X.y)
     fast = t.fit(model, X)
     t.method(fast, model, X[:4])
@@ -255,24 +230,22 @@ def reordered_for_steps(t: Trial) -> None:
 
 
 @fault(
-    "codes-of-numbers-skipped",
-    "a folded step skipped for one form",
+    "one-row-through-float32",
+    "a rounding added for one row alone",
     (
-        "sources.pipeline_rows:PipelineRows.read",
-        "return self._coded(*read)",
-        'return read if kind_of(X) == "polars" else self._coded(*read)',
+        "sources.pipeline_rows:PipelineRows._only_row",
+        "row[column] = value",
+        "row[column] = value if column in coded else np.float32(value)",
     ),
 )
-def codes_of_numbers(t: Trial) -> None:
-    random = np.random.default_rng(5)
-    X = pd.DataFrame({"k": random.integers(0, 12, 400) + 0.5, "x": numbers(400)[:, 0]})
-    encoder = TargetEncoder(target_type="continuous", random_state=0)
-    steps = ColumnTransformer([("of", encoder, ["k"])], remainder="passthrough")
-    model = make_pipeline(steps, forest())
-    model.fit(X, X.k.isin([1.5, 4.5, 5.5, 9.5]) * 5.0 + X.x)
+def one_row_of_steps(t: Trial) -> None:
+    X = pd.DataFrame(numbers() * 1000 + 5000, columns=["a", "b", "c"])
+    model = make_pipeline(StandardScaler(), forest()).fit(X, X.a + 2 * X.b)
     fast = t.fit(model, X)
-    t.method(fast, model, X[:4])
-    t.method(fast, model, pl.DataFrame(X.to_dict("list")))
+    t.method(fast, model, X[:5].round(0))
+    rows = pd.DataFrame(beside(fast), columns=["a", "b", "c"])
+    for i in range(64):
+        t.method(fast, model, rows[i : i + 1])
 
 
 @fault(

@@ -260,7 +260,11 @@ def reordered_for_catboost(t: Trial) -> None:
 @fault(
     "infinities-for-a-dmatrix",
     "infinities mishandled",
-    ("sources.xgboost:_has_infinity", "with np.errstate", "return False\n    with np.errstate"),
+    (
+        "sources.xgboost:_has_infinity",
+        "with np.errstate",
+        "return False\n    with np.errstate",
+    ),
 )
 def infinite_rows(t: Trial) -> None:
     X = numbers()

@@ -163,13 +163,20 @@ def difference(found: Any, wanted: Any) -> str:
         if getattr(found, name) != getattr(wanted, name):
             return f"{name} {getattr(found, name)}, not {getattr(wanted, name)}"
     if found.ndim > 1 and min(found.shape) > 1:
-        orders = [a.flags.f_contiguous and not a.flags.c_contiguous for a in (found, wanted)]
+        orders = [
+            a.flags.f_contiguous and not a.flags.c_contiguous for a in (found, wanted)
+        ]
         if orders[0] != orders[1]:
             return "another memory order"
     if wanted.dtype == object:
-        same = np.array([a is b or a == b for a, b in zip(found.flat, wanted.flat, strict=True)])
+        same = np.array(
+            [a is b or a == b for a, b in zip(found.flat, wanted.flat, strict=True)]
+        )
     else:
-        bits = [np.ascontiguousarray(a).view(f"V{a.dtype.itemsize}") for a in (found, wanted)]
+        bits = [
+            np.ascontiguousarray(a).view(f"V{a.dtype.itemsize}")
+            for a in (found, wanted)
+        ]
         same = bits[0] == bits[1]
         if wanted.dtype.kind == "f":
             same |= np.isnan(found) & np.isnan(wanted)

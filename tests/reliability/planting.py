@@ -6,8 +6,8 @@ others hold; it runs the edited code. If the place or the text is no longer ther
 """
 
 from __future__ import annotations
-
 import __future__
+
 import ast
 import inspect
 import sys
