@@ -280,7 +280,7 @@ def _plans(to: Array, dtype: Any, texts: Collection[int]) -> Any:
     for group in [coded, (to >= 0) & ~coded] if objects else [to >= 0]:
         if not group.any():
             continue
-        places, taken = to[group].tolist(), _as_slice(np.flatnonzero(group))
+        places, taken = to[group].tolist(), frames.as_slice(np.flatnonzero(group))
         if objects:
             dtype = None if places[0] in texts else OBJECT
             number = None if dtype is None else np.dtype(np.float64)
@@ -289,15 +289,9 @@ def _plans(to: Array, dtype: Any, texts: Collection[int]) -> Any:
                 return False
         # float32, float16 and booleans are kept by some steps, or refused
         plain = number is None or is_wide(dtype)
-        plans.append(_Plan(places, taken, _as_slice(to[group]), dtype, number, plain))
+        columns = frames.as_slice(to[group])
+        plans.append(_Plan(places, taken, columns, dtype, number, plain))
     return plans
-
-
-def _as_slice(places: Array) -> Any:
-    """Return places as a slice if each follows the one before: it makes no copy."""
-    if len(places) and (np.diff(places) == 1).all():
-        return slice(int(places[0]), int(places[-1]) + 1)
-    return places
 
 
 # ------------------------------------------------------------ other tables

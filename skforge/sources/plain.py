@@ -52,6 +52,8 @@ class Reading:
     arrow: bool = True  # whether pandas columns backed by pyarrow are read
     #: Whether pandas columns of objects are read if these are numbers or None.
     objects: bool = False
+    #: A column of pandas frames that the source drops, wherever it is; "" for none.
+    dropped: str = ""
 
 
 #: Rows for the kernels, and the source's warning or "".
@@ -61,7 +63,7 @@ ReadArray = tuple[Array, str]
 class PlainRows:
     """Reads common kinds of rows; returns None for rows that the source must read."""
 
-    __slots__ = ("_columns", "_last", "_r", "_tables", "_width", "unnamed")
+    __slots__ = ("_columns", "_dropped", "_last", "_r", "_tables", "_width", "unnamed")
 
     def __init__(
         self, reading: Reading, width: int, columns: frames.FrameColumns
@@ -69,6 +71,8 @@ class PlainRows:
         self._r, self._width, self._columns = reading, width, columns
         #: By class of frames: the last one's columns, and the warning for them.
         self._last: dict[type, tuple[Any, str | None]] = {}
+        #: The last frame's columns, and what is made of a frame with these.
+        self._dropped: tuple[Any, Callable[[Any], Any] | None] = None, None
         warns = reading.estimator and reading.names is not None
         self.unnamed = _without_names(reading.estimator) if warns else ""
 
@@ -83,11 +87,23 @@ class PlainRows:
                 read = _READERS.get(frames.kind_of(X))
                 if read is None:
                     return None
+                X = self.kept(X)
                 n_rows, width = X.shape
                 return read(self, X) if n_rows and width == self._width else None
         # values too large for the dtype; another pandas' internals; other categories
         except (FloatingPointError, AttributeError, InvalidInputError, KeyError):
             return None
+
+    def kept(self, X: Any) -> Any:
+        """Return a pandas frame without the column that the source drops."""
+        if not self._r.dropped or frames.kind_of(X) != "pandas":
+            return X
+        columns, (last, make) = X.columns, self._dropped
+        if columns is not last:
+            if not frames.same_labels(columns, last):
+                make = frames.without_column(columns, self._r.dropped)
+            self._dropped = columns, make
+        return X if make is None else make(X)
 
     def _array(self, X: Array) -> ReadArray | None:
         if X.ndim != 2 or X.shape[1] != self._width or not len(X):
@@ -128,6 +144,7 @@ class PlainRows:
 
         Large whole numbers, categories of tables and other classes of frames, too.
         """
+        X = self.kept(X)
         names, r = frames.labels_of(X), self._r
         if len(names) != self._width or self.warning_of(X, names) is None:
             return None

@@ -20,6 +20,7 @@ from skforge.compiler.forest.frames import (
     kind_of,
 )
 from skforge.compiler.forest.mistakes import check_shape
+from skforge.compiler.frontends.base import class_names
 from skforge.compiler.frontends.checks import refuse_arguments
 from skforge.exceptions import InvalidInputError, warn
 from skforge.runtime.mappings import MappingColumns
@@ -36,6 +37,8 @@ class XGBoostRules(StoredRules):
     index_dtypes: tuple[str, ...] = ()
     #: Whether ``inplace_predict`` rounds differently from ``predict``.
     rounds_in_place: bool = False
+    #: The column of pandas frames that has the queries of a ranker, which drops it.
+    dropped: str = ""
 
     def suits(self, forest: Forest) -> bool:
         names, dtypes = self.feature_names, self.index_dtypes
@@ -76,11 +79,17 @@ class _XGBoostRows(Source):
 
     def kept_rules(self) -> XGBoostRules:
         dtypes = tuple(self._categories.index_dtypes)
-        return XGBoostRules(self._names, dtypes, self.rules.rounds_in_place)
+        return replace(self.rules, feature_names=self._names, index_dtypes=dtypes)
 
     def reading(self) -> plain.Reading:
         """Compare a frame's names with those at `fit`, if both sides have names."""
-        return self._reading(names=self._names, compares="equal", estimator="")
+        how: dict[str, Any] = {"compares": "equal", "dropped": self.rules.dropped}
+        return self._reading(names=self._names, estimator="", **how)
+
+    def _n_dropped(self, X: Any) -> int:
+        label = self.rules.dropped
+        framed = label and kind_of(X) == "pandas"  # subclasses are no frames to XGBoost
+        return X.columns.tolist().count(label) if framed else 0
 
     def columns(self) -> MappingColumns | None:
         if "\ufffd0" in chain(*self.forest.category_names):
@@ -111,9 +120,11 @@ class _XGBoostRows(Source):
             X = X[:, np.newaxis]
         shape: tuple[int, ...] = getattr(X, "shape", ())
         if method == "apply" and len(shape) == 2 and shape[1] > n_features:
-            raise ValueError(  # pred_leaf of XGBoost 3.2 writes past a buffer
-                f"Feature shape mismatch, expected: {n_features}, got {shape[1]}"
-            )
+            width = shape[1] - self._n_dropped(X)
+            if width > n_features:  # pred_leaf of XGBoost 3.2 writes past a buffer
+                raise ValueError(
+                    f"Feature shape mismatch, expected: {n_features}, got {width}"
+                )
         if type(X) is np.ndarray:
             if X.ndim != 2 or not is_plain(X.dtype) or (strict and self._names):
                 return None
@@ -165,13 +176,27 @@ class XGBoostSource(_XGBoostRows):
         # up to XGBoost 3.2, DART keeps the trees in an inner gbtree
         config = json.loads(model.get_booster().save_config())
         trees = config["learner"]["gradient_booster"]
+        ranks = "xgboost.sklearn.XGBRanker" in class_names(model)
         return XGBoostRules(
-            rounds_in_place=trees["name"] == "dart" and "gbtree" in trees
+            rounds_in_place=trees["name"] == "dart" and "gbtree" in trees,
+            dropped="qid" if ranks else "",
         )
 
     @classmethod
     def traces(cls, model: Any) -> list[Any]:
         return [model.missing, *BoosterSource.traces(model.get_booster())]
+
+    def rows(self, X: Any, method: str) -> Any:
+        if self.stored is not None and self._n_dropped(X):
+            if (rows := self.tried(X, method)) is not None:
+                return rows
+            X = X.drop(columns=self.rules.dropped)
+        return super().rows(X, method)
+
+    def call(self, method: str, X: Any, **params: Any) -> Any:
+        if self.stored is not None and self._n_dropped(X):
+            X = X.drop(columns=self.rules.dropped)
+        return super().call(method, X, **params)
 
     def _rows(self, X: Any, method: str) -> Any:
         return self._dense(X, method, strict=method == "apply")

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import itemgetter
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -117,6 +118,56 @@ def columns_of(X: Any) -> list[tuple[Any, Any]]:
             each = values if values.ndim > 1 else [values]
             columns += zip(places.as_array.tolist(), each, strict=True)
     return columns
+
+
+class WithoutColumn:
+    """A pandas frame without the column at a place, for those who read its blocks.
+
+    pandas' own ``drop`` takes as long as hundreds of predictions, and copies. ``known``
+    keeps where the columns of a block then are, by their places in the frame.
+    """
+
+    def __init__(self, X: Any, at: int, columns: Any, known: Kept) -> None:
+        self.columns, self.shape = columns, (len(X), len(columns))
+        self._mgr = SimpleNamespace(blocks=[])
+        for block in X._mgr.blocks:
+            places, values = block.mgr_locs.as_array, block.values
+            if (plan := known.get(key := places.tobytes())) is None:
+                plan = known[key] = _without(places, at)
+            taken, locs = plan
+            if len(locs.as_array):
+                values = values[taken] if values.ndim > 1 else values
+                made = SimpleNamespace(dtype=block.dtype, values=values, mgr_locs=locs)
+                self._mgr.blocks.append(made)
+
+
+def without_column(columns: Any, label: str) -> Callable[[Any], Any] | None:
+    """Return what makes a frame with these columns one without that of a label.
+
+    None if no column has it.
+    """
+    labels = columns.tolist()
+    if label not in labels:
+        return None
+    at = labels.index(label)
+    others, known = columns.delete(at), Kept()
+    return partial(WithoutColumn, at=at, columns=others, known=known)
+
+
+def _without(places: Array, at: int) -> tuple[Any, SimpleNamespace]:
+    """Return which columns of a block stay, in their order, and where these are."""
+    taken = np.argsort(places)
+    taken = taken[places[taken] != at]
+    places = places[taken] - (places[taken] > at)
+    locs = SimpleNamespace(as_array=places, indexer=as_slice(places))
+    return as_slice(taken), locs
+
+
+def as_slice(places: Array) -> Any:
+    """Return places as a slice if each follows the one before: it makes no copy."""
+    if len(places) and (np.diff(places) == 1).all():
+        return slice(int(places[0]), int(places[-1]) + 1)
+    return places
 
 
 def numbers_in(column: Any, arrow: bool = True) -> ColumnNumbers | None:

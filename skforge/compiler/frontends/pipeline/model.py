@@ -256,6 +256,9 @@ def folded(
                     "other numbers for 0"
                 )
     plan = plan_of(model, inner[0], dtype, form)
+    ranks = base.is_a(last, "xgboost.sklearn.XGBRanker")
+    if ranks and len(plan.columns) == inner[0].n_features + 1:
+        cannot_fold("The steps return a column of queries, which XGBRanker drops")
     _check(plan, inner)
     own = inner[0]
     inner = tuple(_of_format(plan.sparse, forest) for forest in inner)
