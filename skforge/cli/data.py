@@ -96,7 +96,9 @@ class RowsFile(ExitStack):
             if feature in spec.hashed:
                 return values.hashed(column, spec.hashed[feature])
             if feature in spec.categories:
-                return values.categories(column, spec.categories[feature], spelled)
+                dtype = spec.index_dtypes.get(feature, "")
+                known = spec.categories[feature]
+                return values.categories(column, known, spelled, dtype)
             return values.numbers(column, dtype)
         except values.WrongColumnError as error:
             if spec.whole and values.holds_texts(column):

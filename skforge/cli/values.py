@@ -193,8 +193,14 @@ def texts(column: Any, known: Container[Any] = (), spelled: bool = True) -> Arra
     return table[codes]
 
 
-def categories(column: Any, known: Sequence[str | float], spelled: bool) -> Any:
-    from pandas import Categorical
+def categories(
+    column: Any, known: Sequence[str | float], spelled: bool, dtype: str = ""
+) -> Any:
+    """Return a column as pandas' categories, with those that are not ``known``, too.
+
+    ``dtype`` is what their index must have, or "" for any.
+    """
+    from pandas import Categorical, Index
 
     distinct, codes = words(column, known, spelled)
     if known and not isinstance(known[0], str):
@@ -211,7 +217,11 @@ def categories(column: Any, known: Sequence[str | float], spelled: bool) -> Any:
     new = [word for word in distinct if word in used and word not in place]
     place |= {word: i for i, word in enumerate(dict.fromkeys(new), len(place))}
     table = np.array([*(place.get(word, -1) for word in distinct), -1])
-    return Categorical.from_codes(table[codes], categories=list(place))
+    names: Any = list(place)
+    if dtype and all(type(word) is int for word in names):
+        with suppress(OverflowError):  # new ones, which the model refuses
+            names = Index(names, dtype=dtype)
+    return Categorical.from_codes(table[codes], categories=names)
 
 
 def _category(word: Any, is_float: bool) -> Any:

@@ -291,7 +291,7 @@ class Source:
         names = given_names(forest.column_names if names is None else names)
         if names is None:
             raise without_names()
-        if forest.category_lists:
+        if forest.lacks_columns:
             raise InvalidInputError(f"the rows are mappings, and {unplaced(forest)}")
         if len({*names}) < len(names):
             raise InvalidInputError(

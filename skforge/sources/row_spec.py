@@ -7,7 +7,7 @@ of a table.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,6 +36,8 @@ class RowSpec:
     texts: Mapping[int, set[str]] = field(default_factory=dict)
     #: Columns of categories that are known by name.
     categories: Mapping[int, Sequence[str | float]] = field(default_factory=dict)
+    #: Dtypes that the indices of these must have, of categories that are whole numbers.
+    index_dtypes: Mapping[int, str] = field(default_factory=dict)
     #: Whether categories are matched by value: models of XGBoost and LightGBM that were
     #: trained on numbers use positions in each frame's own list of categories.
     by_value: bool = False
@@ -80,7 +82,8 @@ def row_spec(model: Any) -> RowSpec:
     if isinstance(inner, StoredModel) and inner.kind == "pipeline":
         return _of_stored(inner, names)
     if forest is not None and not _has_steps(inner):
-        return _of_forest(forest, names)
+        spec = _of_forest(forest, names)
+        return replace(spec, index_dtypes=_index_dtypes(inner, spec.categories))
     width = getattr(inner, "n_features_in_", None)
     if width is None:
         raise InvalidInputError(
@@ -100,6 +103,17 @@ def _has_steps(model: Any) -> bool:
     return is_pipeline(model)
 
 
+def _index_dtypes(model: Any, categories: Mapping[int, Any]) -> dict[int, str]:
+    """Return the dtypes of XGBoost's categories that are whole numbers."""
+    known = getattr(getattr(model, "rules", None), "index_dtypes", ())
+    whole = any(type(names[0]) is int for names in categories.values())
+    if whole and hasattr(model, "get_booster"):
+        from skforge.compiler.frontends.xgboost.model import index_dtypes
+
+        known = index_dtypes(model.get_booster())
+    return {column: dtype for column, dtype in enumerate(known) if dtype}
+
+
 def _of_forest(forest: Forest, names: tuple[str, ...] | None) -> RowSpec:
     known = {i: labels for i, labels in enumerate(forest.category_names) if labels}
     own_lists = forest.source in ("xgboost", "lightgbm")
@@ -108,7 +122,7 @@ def _of_forest(forest: Forest, names: tuple[str, ...] | None) -> RowSpec:
         forest.n_columns,
         given_names(names or forest.column_names),
         categories=known,
-        unread=unplaced(forest) if forest.category_lists else "",
+        unread=unplaced(forest) if forest.lacks_columns else "",
         hashed={} if hashed is None else hashed.spelled_booleans(),
         by_value=bool(known) or (not own_lists and forest.category_offset[-1] > 0),
         dtype=forest.input_dtype,

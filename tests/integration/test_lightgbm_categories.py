@@ -262,6 +262,39 @@ def test_a_pipeline_does_not_fold_steps_before_ordered_categories():
     assert np.array_equal(fast.predict(frame), model.predict(frame))
 
 
+@pytest.mark.parametrize("trained_on", ["int64", "float64", "Int64"])
+def test_whole_numbers_and_fractions_are_compared_by_value(trained_on, tmp_path):
+    frame = pd.DataFrame({"x": x, "count": nullable(counts, trained_on)})
+    model = lgb.LGBMRegressor(n_estimators=4, n_jobs=1, verbose=-1)
+    model.fit(frame, score(frame))
+    for form, fast in variants(plain(model).fit(frame), tmp_path).items():
+        for dtype in ("int64", "float64", "UInt8", "float32"):
+            given = frame.assign(count=nullable(counts + 1, dtype))
+            assert np.array_equal(fast.predict(given), model.predict(given)), form
+        assert fast.counters()["library"]["calls"] == 0
+        texts = frame.assign(count=nullable(counts, "str"))
+        if form in ("dropped", "loaded"):
+            with pytest.raises(InvalidInputError, match="the same kind of categories"):
+                fast.predict(texts)
+        else:
+            assert np.array_equal(fast.predict(texts), model.predict(texts))
+
+
+def test_a_column_without_categories_has_a_list(tmp_path):
+    none = pd.Categorical([None] * N)
+    frame = pd.DataFrame({"none": none, "x": x, "town": towns})
+    model = lgb.LGBMRegressor(n_estimators=4, n_jobs=1, verbose=-1)
+    model.fit(frame, score(frame))
+    for form, fast in variants(plain(model).fit(frame), tmp_path).items():
+        for given in (frame, frame.assign(none=pd.Categorical(flag)), frame[:1]):
+            assert np.array_equal(fast.predict(given), model.predict(given)), form
+        answer = fast.predict(values_of(frame))
+        assert np.array_equal(answer, model.predict(frame)), form
+        assert fast.counters()["library"]["calls"] == 0
+    module = skforge.compile_forest(model.booster_)
+    assert np.array_equal(module.predict(frame), model.predict(frame))
+
+
 def test_forests_with_other_lists_are_not_joined(tmp_path):
     forests = []
     for values in ([10, 20], [10, 30]):

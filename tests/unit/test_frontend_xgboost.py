@@ -12,7 +12,7 @@ from skforge import CompiledForest, load, save
 from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.forest.reference import draw_rows, reference_leaves, reference_raw
 from skforge.compiler.frontends import load_forest
-from skforge.compiler.frontends.xgboost.model import forest_from_document
+from skforge.compiler.frontends.xgboost.model import _names_of, forest_from_document
 from skforge.exceptions import (
     InvalidInputError,
     InvalidModelError,
@@ -188,6 +188,16 @@ def test_category_names_of_a_data_frame_are_kept():
     assert forest.feature_names == ("letter", "number", "year")
     raw = reference_raw(forest, X)
     same_bits(apply_transform(forest, raw), model.predict(frame))
+
+
+def test_ubjson_holds_numbers_without_sign_as_others():
+    """XGBoost 3.4 has them, and writes those of 16 and more bits with a sign."""
+    for kind, value, name in (
+        *((10, 200, 200), (12, -5536, 60000), (14, -1294967296, 3000000000)),
+        *((13, -5, -5), (15, -5, -5), (12, 60000, 60000)),
+    ):
+        entry = {"type": kind, "values": np.array([1, value])}
+        assert _names_of(entry, (3, 4)) == (1, name)
 
 
 def test_names_that_xgboost_itself_garbles_are_no_texts_of_rows():

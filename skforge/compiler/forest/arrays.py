@@ -195,6 +195,11 @@ class ForestArrays(_Known):
         """Whether the categories of some columns are known by name."""
         return bool(self.category_lists) or any(self.category_names)
 
+    @property
+    def lacks_columns(self) -> bool:
+        """Whether names of categories are known, but not their columns."""
+        return bool(self.category_lists) and not any(self.category_names)
+
     def finish(self, sums: Any) -> None:
         """Turn the sums of rows, an array, into their raw scores, in place."""
         if self.divisor != 1:

@@ -115,8 +115,8 @@ class Forest(arrays.ForestArrays):
         features is NaN, the leaf adds ``leaf_value``.
     category_lists : tuple of tuple of (str, int, float or bool), default=()
         The names of categories if the source does not tell of which features
-        (LightGBM): a list for each column of categories that a frame has, in the order
-        of its columns. ``category_names`` is () then.
+        (LightGBM), or if a list is empty: a list for each column of categories that a
+        frame has, in the order of its columns.
     """
 
     def __reduce__(self) -> tuple[object, ...]:

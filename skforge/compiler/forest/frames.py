@@ -389,11 +389,13 @@ class FrameColumns:
         ``k`` is the column's place among those of categories.
         """
         wanted = self._dtypes[k] if self._dtypes else ""
-        fits = not wanted or getattr(listed, "dtype", None) == wanted
+        dtype = number_dtype(getattr(listed, "dtype", None), arrow=True)
+        fits = not wanted or dtype == wanted  # also of nullable ones
         names, listed = self.lists[k], _values(listed)
         kind = _kind(names)
         known = kind is not None and fits and _kind(listed) is kind
-        known = known or (not names and unseen is not None)
+        if self._in_order:  # LightGBM
+            known = known or not names or _compared(names, listed)
         # XGBoost accepts some kinds for others and refuses the rest, used or not
         if not known and (len(listed) or unseen is None):
             what: dict[type | None, str] = {str: "texts", int: "integers"}
@@ -422,16 +424,15 @@ def about_categories(forest: ForestArrays, index_dtypes: Dtypes = ()) -> Any:
 def placed(forest: AnyForest, columns: Sequence[int]) -> AnyForest:
     """Return a forest whose lists of categories belong to these columns of rows.
 
-    It is the same one if the lists are not as many, or one is empty.
+    It is the same one if the lists are not as many.
     """
     lists = forest.category_lists or tuple(filter(None, forest.category_names))
-    if len(lists) != len(columns) or not all(lists):
-        return forest
-    of_column = dict(zip(columns, lists, strict=True))
+    of_column = dict(zip(columns, lists, strict=False))
     names = tuple(of_column.get(i, ()) for i in range(forest.n_features))
-    if names == forest.category_names:
+    if len(lists) != len(columns) or names == forest.category_names:
         return forest
-    return replace(forest, category_names=names, category_lists=())
+    lists = () if all(lists) else lists
+    return replace(forest, category_names=names, category_lists=lists)
 
 
 def coded_columns(X: Any) -> list[int]:
@@ -469,6 +470,13 @@ def _values(names: Any) -> list[Any]:
     """Return names as Python's values: nullable and other indices hold NumPy's."""
     listed = names.tolist() if hasattr(names, "tolist") else list(names)
     return [x.item() if isinstance(x, np.generic) else x for x in listed]
+
+
+def _compared(names: Sequence[Any], others: Sequence[Any]) -> bool:
+    """Tell whether pandas compares whole numbers and fractions as Python does."""
+    every = [*names, *others]
+    numbers = {*map(type, every)} <= {int, float}
+    return numbers and all(-_EXACT < value < _EXACT for value in every)
 
 
 def _kind(names: Sequence[Any]) -> type | None:

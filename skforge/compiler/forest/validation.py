@@ -113,10 +113,6 @@ def _check_sizes(forest: ForestArrays) -> None:
             f"category_names has {len(categories)} entries for {n_features} features",
         ),
         (
-            bool(forest.category_lists) and bool(categories),
-            "category_lists and category_names exclude each other",
-        ),
-        (
             forest.hashed is not None and forest.hashed.n_features != n_features,
             f"the columns of its categories are not {n_features} features",
         ),

@@ -278,7 +278,7 @@ class WrapperSource(base.Source):
 
 def _placed(forest: Forest, known: Forest | None) -> Forest:
     """Return a forest whose categories are in the columns that another one knows."""
-    if known is None or not forest.category_lists or not any(known.category_names):
+    if known is None or not forest.lacks_columns or not any(known.category_names):
         return forest
     at = [i for i, names in enumerate(known.category_names) if names]
     same = tuple(known.category_names[i] for i in at) == forest.category_lists

@@ -289,6 +289,13 @@ def _parallel_trees(steps: Ints, n_outputs: int) -> int:
     return -1 if len(counts) > 1 or odd or not each else each if each > 1 else 0
 
 
+#: Of categories that are whole numbers, by the number of their type.
+_INDEX_DTYPES = {
+    **{9: "int8", 11: "int16", 13: "int32", 15: "int64"},
+    **{10: "uint8", 12: "uint16", 14: "uint32", 16: "uint64"},
+}
+
+
 def _category_names(
     model: dict[str, Any], n_features: int, version: tuple[int, ...]
 ) -> tuple[tuple[str | int, ...], ...]:
@@ -304,7 +311,10 @@ def _category_names(
 def _names_of(entry: Any, version: tuple[int, ...]) -> tuple[str | int, ...]:
     values = np.asarray(_member(entry, "values", (list, np.ndarray), "cats.enc"))
     if "offsets" not in entry:
-        return tuple(values.tolist())
+        # UBJSON has no type for whole numbers without sign beyond 8 bits
+        dtype = _INDEX_DTYPES.get(entry.get("type"), "")
+        bits = int(dtype[4:]) if dtype.startswith("uint") else 0
+        return tuple(v % (1 << bits) if bits else v for v in values.tolist())
     ends = _integers(entry["offsets"], "offsets").tolist()
     text = bytes(_integers(values, "values").astype(np.uint8).tolist())
     with suppress(UnicodeDecodeError):
@@ -318,8 +328,7 @@ def _names_of(entry: Any, version: tuple[int, ...]) -> tuple[str | int, ...]:
 def index_dtypes(booster: Any) -> tuple[str, ...]:
     trees = _ubjson.loads(bytes(booster.save_raw("ubj")))["learner"]["gradient_booster"]
     encoded = trees.get("gbtree", trees)["model"]["cats"]["enc"]
-    dtypes = {9: "int8", 10: "uint8", 11: "int16", 13: "int32", 15: "int64"}
-    return tuple(dtypes.get(entry.get("type"), "") for entry in encoded)
+    return tuple(_INDEX_DTYPES.get(entry.get("type"), "") for entry in encoded)
 
 
 def _member(parent: Any, name: str, kind: Any, where: str) -> Any:
