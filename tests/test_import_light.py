@@ -143,9 +143,11 @@ for library, path in {models!r}:
     print(library, compiler)
     loaded.append(fast)
 for fast in loaded:
-    fast.warm_up(); fast.counters(); fast.n_jobs = 2; fast.classes_
+    fast.warm_up(), fast.warm_up([1]), fast.counters()
+    compiler = [m for m in sys.modules if m.startswith({compiler!r})]
+    fast.n_jobs = 2; fast.classes_
     fast.n_features_in_, hasattr(fast, "transform_"), hasattr(fast, "__array__")
-    print([m for m in {later} if m in sys.modules])
+    print(compiler, [m for m in {later} if m in sys.modules])
 answers = [fast.predict_proba(X) for fast in loaded]
 from sklearn.base import BaseEstimator, clone, is_classifier
 for fast, expected in zip(loaded, answers):
@@ -193,7 +195,7 @@ def test_loaded_models_answer_without_scikit_learn(tmp_path):
         models=[*paths.items()], rows=rows, later=later, compiler=compiler
     )
     first = [f"{library} []" for library in models]
-    assert python(code).splitlines() == [*first, *("[]" for _ in models)]
+    assert python(code).splitlines() == [*first, *("[] []" for _ in models)]
 
 
 #: What a worker runs, and what the command line runs.

@@ -467,7 +467,8 @@ def _objects(column: Any) -> Any:
     if not hasattr(column, "__array__"):
         return list(column)
     array = np.asarray(column)
-    masked = isinstance(column, np.ma.MaskedArray)
+    # a plain array is none, and numpy.ma takes 10 ms to import
+    masked = type(column) is not np.ndarray and isinstance(column, np.ma.MaskedArray)
     if array.ndim == 1 and array.dtype.type in NUMBERS and not masked:
         return array
     # spans of time would become whole numbers

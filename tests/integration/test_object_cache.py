@@ -24,7 +24,7 @@ import skforge
 from skforge import CompiledForest, Schedule, compile_forest, load_forest
 from skforge import config as _config
 from skforge.compiler.cost.profile import MachineProfile
-from skforge.compiler.runtime import machine
+from skforge.compiler.runtime import machine, targets
 from skforge.compiler.runtime.cpu import code
 from skforge.compiler.runtime.cpu import jit as llvm_jit
 from skforge.compiler.runtime.cpu.jit import compile_functions
@@ -634,3 +634,33 @@ def test_code_of_another_process_runs(folder, compiled):
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120, cwd=ROOT)
     assert [added(n) for n in range(12)] == [100 + n for n in range(12)]
     assert compiled == []
+
+
+def test_schedules_that_find_leaves_are_chosen_once(folder, monkeypatch):
+    """What the cache has of them is what is chosen; damage is chosen anew."""
+    forest = RandomForestRegressor(9, max_depth=3, random_state=0)
+    X = np.random.default_rng(0).normal(size=(99, 3))
+    forest.fit(X, X[:, 0])
+    expected, chosen = forest.apply(X), []
+    choose = targets.default_table
+
+    def counted(*how, **measured):
+        chosen.append(how)
+        return choose(*how, **measured)
+
+    monkeypatch.setattr(targets, "default_table", counted)
+
+    def answered():
+        chosen.clear()
+        fast = CompiledForest(forest, tuning="off", schedule="auto").fit(X)
+        calls = len(chosen)
+        np.testing.assert_array_equal(fast.apply(X), expected)
+        return len(chosen) - calls
+
+    assert [answered(), answered()] == [1, 0]
+    for file in folder.iterdir():
+        key = file.name
+        content = object_cache.find(key)
+        if content is not None and content.startswith(b"[[1,"):
+            object_cache.store(key, b"[[1, 1, {}]]")
+    assert [answered(), answered()] == [1, 0]

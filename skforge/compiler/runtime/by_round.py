@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from operator import index
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -23,12 +23,14 @@ from skforge.compiler.forest.outputs import AnswerSpec
 from skforge.compiler.forest.rounds import BoostingRounds, ends_in_bias
 from skforge.compiler.forest.rows import prepare_rows
 from skforge.compiler.frontends.checks import refuse_arguments
-from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.outputs.answers import of_scores
 from skforge.compiler.runtime import targets
 from skforge.compiler.runtime.arrays import into, is_device_array
 from skforge.compiler.runtime.by_tree import ByTree
 from skforge.exceptions import InvalidInputError, UnsupportedModelError
+
+if TYPE_CHECKING:
+    from skforge.compiler.ir.hir.nodes import Reduction
 
 #: Arguments of each library's ``predict`` that choose rounds.
 ARGUMENTS = {

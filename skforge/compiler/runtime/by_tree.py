@@ -166,7 +166,12 @@ class ByTree:
         forest, host = finder_of(self.forest, found), self.target
         if not backend_of(host).native:
             host = Target.host()
-        table = targets.default_table(forest, host, "exact", measured=False)
+
+        def choose() -> Any:
+            return targets.default_table(forest, host, "exact", measured=False)
+
+        what, given = f"{found} on {host.to_json()}", [*self.schedules.values()]
+        table = self.compiler.chosen(what, given, choose)
         return self._module(forest, table, host, "exact")
 
     def _module(self, *how: Any, **shared: Any) -> Any:

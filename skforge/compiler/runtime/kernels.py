@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import struct
 import sys
 import threading
 import weakref
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
-from typing import TYPE_CHECKING, Protocol, TypeGuard
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeGuard
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -27,7 +28,7 @@ from skforge.compiler.runtime.cpu.threads import parallel_for_pointer
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.exceptions import CompilerError, check_choice
+from skforge.exceptions import CompilerError, SkforgeError, check_choice
 from skforge.runtime import object_cache, stored_kernels
 from skforge.runtime.entries import KernelTable
 from skforge.runtime.stored_kernels import StoredKernel
@@ -37,6 +38,10 @@ if TYPE_CHECKING:
     from skforge.compiler.ir.hir.nodes import PredictEnsemble, Reduction
     from skforge.compiler.ir.mir.nodes import Element
     from skforge.compiler.runtime.compiling import ScheduleLowering
+
+
+#: Schedules by batch size.
+Chosen: TypeAlias = dict[BatchRange, Schedule]
 
 
 class AnyKernel(Protocol):
@@ -180,6 +185,27 @@ class KernelStore:
         stored_kernels.write(key, _SAMPLES, {}, arrays := draw())
         return arrays
 
+    def chosen(
+        self, what: str, given: Sequence[Schedule], choose: Callable[[], Chosen]
+    ) -> Chosen:
+        """Return the schedules that ``choose`` returns for those given, kept by name.
+
+        To choose imports the compiler, which takes longer than to load all kernels.
+        """
+        if not all(map(self._keeps, given)):
+            return choose()
+        texts = (schedule.to_json() for schedule in given)
+        key = object_cache.key_of((*self._facts, self._target.to_json(), what, *texts))
+        stored = object_cache.find(key)
+        with suppress(ValueError, TypeError, LookupError, SkforgeError):
+            entries = json.loads(b"" if stored is None else stored)
+            return {(a, b): Schedule.from_json(text) for a, b, text in entries}
+        chosen = choose()
+        if all(map(self._keeps, chosen.values())):
+            entries = [(*sizes, chosen[sizes].to_json()) for sizes in chosen]
+            object_cache.store(key, json.dumps(entries).encode())
+        return chosen
+
     def _keeps(self, schedule: Schedule) -> bool:
         if self._target.kind != "cpu" or not object_cache.keeps():
             return False
@@ -220,6 +246,8 @@ class KernelCache:
         self.forest, self._target = forest, target
         self._reduction: Reduction = reduction
         self._kernels: dict[tuple[Schedule, Element], AnyKernel] = {}
+        #: The schedule that finds leaves in place of each.
+        self._walking: dict[Schedule, Chosen] = {}
         #: Where kernels are kept for other processes, if they are.
         self.store: KernelStore | None = None
         self.lock = threading.RLock()
@@ -249,8 +277,22 @@ class KernelCache:
         return kernel
 
     def that_runs(self, schedule: Schedule, element: Element) -> Schedule:
-        leaves = element == "leaf_number"
-        return self._lowering.walking(schedule) if leaves else schedule
+        if element != "leaf_number":
+            return schedule
+        if schedule not in self._walking:
+
+            def choose() -> Chosen:
+                return {(1, None): self._lowering.walking(schedule)}
+
+            self._walking[schedule] = self.chosen("walking", [schedule], choose)
+        return self._walking[schedule][1, None]
+
+    def chosen(
+        self, what: str, given: Sequence[Schedule], choose: Callable[[], Chosen]
+    ) -> Chosen:
+        if self.store is None:
+            return choose()
+        return self.store.chosen(what, given, choose)
 
     def made(self, source: Lowered | StoredKernel) -> AnyKernel:
         return backend_of(self._target).kernel(source, self._target)
