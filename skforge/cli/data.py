@@ -32,7 +32,7 @@ class RowsFile(ExitStack):
     def __init__(self, path: Path, spec: RowSpec, columns: str | None = None) -> None:
         super().__init__()
         self.table = self.enter_context(open_table(path, spec.names or ()))
-        self._spec = spec
+        self.spec = spec
         #: Rows of earlier batches.
         self.before = 0
         try:
@@ -42,6 +42,8 @@ class RowsFile(ExitStack):
             self.close()
             raise
         self._read_columns = [place for place in self._places if place is not None]
+        #: The places that --columns names; None if it was not given.
+        self.chosen = None if columns is None else self._read_columns
 
     def batches(self) -> Iterator[Batch]:
         """Yield the columns that the model reads; all rows at once if it needs that.
@@ -49,7 +51,7 @@ class RowsFile(ExitStack):
         Raise InvalidInputError if there are no rows.
         """
         batches: Iterable[Batch] = self.table.batches(self._read_columns)
-        if self._spec.whole and (every := list(batches)):
+        if self.spec.whole and (every := list(batches)):
             batches = [merged(every)]
         for batch in batches:
             yield batch
@@ -71,8 +73,8 @@ class RowsFile(ExitStack):
         columns = zip(read, columns_of(batch), strict=False)
         parts = {feature: self._part(feature, column) for feature, column in columns}
         plain = all(isinstance(part, np.ndarray) for part in parts.values())
-        if plain and not self._spec.framed:
-            how = {"dtype": self._spec.dtype, "casting": "unsafe"}
+        if plain and not self.spec.framed:
+            how = {"dtype": self.spec.dtype, "casting": "unsafe"}
             with np.errstate(over="ignore"):
                 return np.stack([*parts.values()], axis=1, **how)
         try:
@@ -82,11 +84,11 @@ class RowsFile(ExitStack):
                 "The model takes columns by name or with texts, for which rows become "
                 "a frame, and pandas is not installed: pip install pandas."
             ) from error
-        names = self._spec.names or range(self._spec.width)
+        names = self.spec.names or range(self.spec.width)
         return DataFrame({names[feature]: part for feature, part in parts.items()})
 
     def _part(self, feature: int, column: Any) -> Any:
-        spec, spelled = self._spec, self.table.spelled
+        spec, spelled = self.spec, self.table.spelled
         if feature in spec.texts and values.holds_texts(column):
             return values.texts(column, spec.texts[feature], spelled)
         dtype = spec.dtype
@@ -113,7 +115,7 @@ class RowsFile(ExitStack):
     # ------------------------------------------------------------ which columns
 
     def _chosen(self, columns: str | None) -> Sequence[int | None]:
-        spec, table, taken = self._spec, self.table, f"{self.table.name} has"
+        spec, table, taken = self.spec, self.table, f"{self.table.name} has"
         if columns is not None:
             places: Sequence[int | None] = self._selected(columns)
             taken = f"--columns {columns} takes"
@@ -154,12 +156,12 @@ class RowsFile(ExitStack):
             )
         if table.names is None:
             return ""
-        wide = table.width >= self._spec.width
+        wide = table.width >= self.spec.width
         choose = " Name the features, in the order of training, with --columns."
         return f"{choose if wide else ''} The file's columns are {listed(table.names)}."
 
     def _by_name(self, names: Sequence[str]) -> Sequence[int | None]:
-        spec, there = self._spec, {*(self.table.names or ())}
+        spec, there = self.spec, {*(self.table.names or ())}
         called = {name: name for name in there}
         if spec.underscores:
             called = {name.replace(" ", "_"): name for name in there} | called
@@ -191,7 +193,7 @@ class RowsFile(ExitStack):
         if table.names is None:
             raise InvalidInputError(
                 f"The columns of {table.name} have no names; --columns takes a range "
-                f"of them, such as 0:{self._spec.width}. Got {columns!r} instead."
+                f"of them, such as 0:{self.spec.width}. Got {columns!r} instead."
             )
         record = next(csv.reader(columns.splitlines(), skipinitialspace=True), [""])
         names = [name.strip() for name in record]

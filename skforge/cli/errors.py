@@ -28,11 +28,19 @@ from skforge.exceptions import (
 
 MISMATCH, BAD_USAGE, FAULT = 1, 2, 3
 
+
+class FaultError(SkforgeError):
+    """A fault of skforge that a comparison found; the text says what to do."""
+
+
 #: Arguments of Python that are options of commands, as errors name them.
 _ARGUMENT = re.compile(r"\b(kind|target|contribs|overwrite)=(?:True|'([\w-]+)')")
 
 #: The parser's base class of errors for bad options.
 _UsageError: type[Any] = typer.BadParameter.__bases__[0]
+
+
+_CODES = (VerificationError, MISMATCH), (FaultError, FAULT)
 
 
 class OneLineGroup(TyperGroup):
@@ -46,7 +54,7 @@ class OneLineGroup(TyperGroup):
                 code = 130  # as shells count Ctrl-C
             except (_UsageError, SkforgeError, OSError, MemoryError) as error:
                 _print("error", _one_line(error), "red")
-                code = MISMATCH if isinstance(error, VerificationError) else BAD_USAGE
+                code = next((c for k, c in _CODES if isinstance(error, k)), BAD_USAGE)
             except Exception:  # noqa: BLE001 - exit code 1 would say that bits differ
                 traceback.print_exc()
                 _print("error", "This is a fault of skforge; please report it.", "red")

@@ -1,7 +1,8 @@
 """``skforge demo | bench | predict | inspect | tune | export | warm | plot | doctor``.
 
 Exit codes: 0 success; 1 predictions differ from the source's; 2 a bad option, model
-file, data file or schedule; 3 a fault of skforge; 130 Ctrl-C.
+file, data file or schedule; 3 a fault of skforge, or
+first rows that the library answers otherwise; 130 Ctrl-C.
 """
 
 from __future__ import annotations

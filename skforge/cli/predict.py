@@ -25,6 +25,7 @@ from skforge._container import replacing
 from skforge._typing import Array
 from skforge.cli.data import RowsFile
 from skforge.cli.errors import check_output, naming
+from skforge.cli.first_rows import compare_first
 from skforge.cli.models import fitted, open_model, quiet
 from skforge.cli.options import DataColumns, ModelFile, OutputOption, RowsArgument
 from skforge.cli.tables import Batch, merged
@@ -196,7 +197,11 @@ def predict(
             file.before = 0
         with writer(output, answer) as write, bar:
             for batch in parts:
-                values = call(file.rows(batch)).reshape(len(batch), -1)
+                rows = file.rows(batch)
+                values = call(rows)
+                if not n_rows:
+                    compare_first(model_file, opened, file, model, name, rows, values)
+                values = values.reshape(len(batch), -1)
                 write(values.astype(answer.dtype, copy=False))
                 n_rows += len(batch)
                 told = f"{n_rows:,} rows, {_speed(n_rows, perf_counter() - start)}"

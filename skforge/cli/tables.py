@@ -65,11 +65,12 @@ class Table(ExitStack):
     width: int = 0  # how many columns it has
     total: int | None = None  # rows, or bytes of a CSV file; None if not known
     done: int = 0  # how many of these have been read
+    head: bytes = b""  # the first lines of CSV, which a pipe gives once
     _map: Any = None  # of the file, if its rows are in one
 
     def __init__(self, path: Path) -> None:
         super().__init__()
-        self.name = name_of(path)
+        self.path, self.name = path, name_of(path)
 
     def batches(self, places: Sequence[int]) -> Iterator[Batch]:
         step = _rows_at_a_time(len(places))
@@ -180,7 +181,7 @@ class _CsvTable(Table):
             file = self.enter_context(path.open("rb"))
         self.total = path.stat().st_size if path.is_file() else None
         parts = self._parts(file)
-        part = next(parts).removeprefix(BOM_UTF8)
+        self.head = part = next(parts).removeprefix(BOM_UTF8)
         lines = iter(part.splitlines(keepends=True))
         cells = next(filter(None, csv.reader(map(bytes.decode, lines))), None)
         if cells is None:

@@ -1,0 +1,348 @@
+"""Models in their own libraries, as judges: what they answer to rows of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from skforge._compat import no_warnings
+from skforge._typing import Array
+from skforge.cli.frames import Rows, joined
+from skforge.cli.models import live_model
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.frontends.base import is_a, is_compiled, unwrap
+from skforge.exceptions import with_article
+from skforge.sources.base import given_names
+from skforge.sources.fitted import model_of
+from skforge.sources.row_spec import RowSpec
+
+#: Methods of estimators that may be compared; contributions have other bits.
+METHODS = (
+    "predict", "predict_proba", "predict_log_proba", "decision_function",
+    "score_samples", "apply",
+)  # fmt: skip
+
+#: What ``predict`` of estimators takes to return raw scores.
+_RAW: dict[str, dict[str, Any]] = {
+    "xgboost.sklearn.XGBModel": {"output_margin": True},
+    "lightgbm.sklearn.LGBMModel": {"raw_score": True},
+    "catboost.core.CatBoost": {"prediction_type": "RawFormulaVal"},
+}
+
+#: How a model takes rows of its columns, and what it answers to them.
+Given: TypeAlias = Callable[[Rows], Any]
+Answer: TypeAlias = Callable[[Any], Any]
+
+
+class NoLibraryError(Exception):
+    """A model cannot be asked in its own library; the text says why."""
+
+
+@dataclass(frozen=True)
+class Library:
+    """A model in its own library.
+
+    ``name`` is that of the library; ``answers`` are by method, of what ``given`` makes
+    of rows.
+    """
+
+    name: str
+    answers: Mapping[str, Answer]
+    given: Given
+    names: Sequence[str] | None
+    width: int
+    #: Whether rows may lack some columns.
+    part: bool = False
+    #: Whether names may have spaces, for which LightGBM has underscores.
+    spaces: bool = True
+
+    def rows(self, rows: Rows, places: Sequence[int] | None = None) -> Any:
+        """Return rows of a file as the library takes them."""
+        how = places, self.part, self.spaces
+        return self.given(rows.of(self.names, self.width, *how))
+
+    def answer(self, method: str, X: Any) -> Any:
+        """Return the model's own answer, on one thread: others may add up otherwise."""
+        from joblib import parallel_config
+
+        with no_warnings(), parallel_config("sequential"):
+            return self.answers[method](X)
+
+
+def library_of(path: Path, model: Any, forest: Forest, spec: RowSpec) -> Library | None:
+    """Return an opened model in its own library; None if no library takes it.
+
+    Raises NoLibraryError if the library is not installed, or refuses the model.
+    """
+    if not find_spec("pandas"):
+        raise NoLibraryError("pandas is not installed")
+    live = live_model(model)
+    if live is None:
+        inner = unwrap(model_of(model) if is_compiled(model) else model)
+        live = inner if is_a(inner, *_BOOSTERS) else None
+    if live is not None:
+        make = next((f for name, f in _BOOSTERS.items() if is_a(live, name)), None)
+        return _estimator(live, spec) if make is None else make(live, forest, spec)
+    if not isinstance(model, Forest) or model.source not in _OPENED:
+        return None
+    name, module, opened = _OPENED[model.source]
+    try:
+        return opened(path, forest, spec)
+    except ImportError as error:
+        raise NoLibraryError(f"{module} is not installed") from error
+    except NoLibraryError:
+        raise
+    except Exception as error:  # each library has its own errors
+        said = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+        raise NoLibraryError(f"{name} cannot read {path.name}: {said}") from error
+
+
+# ------------------------------------------------------------ estimators
+
+
+def _estimator(live: Any, spec: RowSpec) -> Library:
+    answers = {
+        method: getattr(live, method)
+        for method in METHODS
+        if callable(getattr(live, method, None))
+    }
+    for name, how in _RAW.items():
+        if is_a(live, name):
+            answers["predict_raw"] = partial(_predict_of(live), **how)
+    part = spec.used is not None
+    name, width = with_article(type(live).__name__), spec.width
+    names = getattr(live, "feature_names_in_", None)
+    given: Given = partial(_as_trained, spec)
+    if is_a(live, "catboost.core.CatBoost"):
+        given, names = partial(_catboost_rows, live), _catboost_names(live)
+    elif is_a(live, "xgboost.sklearn.XGBModel"):
+        booster = live.get_booster()
+        given, names = partial(_xgboost_frame, booster), booster.feature_names
+    elif is_a(live, "lightgbm.sklearn.LGBMModel"):
+        names, given = spec.names, partial(_lightgbm_rows, live.booster_, spec)
+    names = None if names is None else [str(each) for each in names]
+    return Library(name, answers, given, names, width, part, not spec.underscores)
+
+
+def _predict_of(live: Any) -> Any:
+    if is_a(live, "catboost.core.CatBoost"):  # a ranker's own takes no prediction type
+        from catboost import CatBoost
+
+        return partial(CatBoost.predict, live)
+    return live.predict
+
+
+def _as_trained(spec: RowSpec, rows: Rows) -> Any:
+    """Return a frame, or an array for a model that was trained on one."""
+    there = [str(name) for name in rows.plain.columns]
+    places = {name: i for i, name in enumerate(spec.names or there)}
+    columns = []
+    for i, name in enumerate(there):
+        place = places.get(name, i)
+        if place in spec.categories:
+            columns.append(rows.categories(i, spec.categories[place]))
+        elif (place in spec.texts and rows.spelled is not None) or (
+            (place in spec.texts or spec.whole) and rows.is_text(i)
+        ):
+            columns.append(rows.texts(i, spec.texts.get(place, ())))
+        else:
+            columns.append(rows.numbers(i))
+    frame = joined(columns, there)
+    return frame if spec.names is not None or spec.framed else frame.to_numpy()
+
+
+# ------------------------------------------------------------ boosters and files
+
+
+def _xgboost_file(path: Path, forest: Forest, spec: RowSpec) -> Library:
+    import xgboost
+
+    with xgboost.config_context(verbosity=0):  # old files cause a warning
+        booster = xgboost.Booster(model_file=bytearray(path.read_bytes()))
+    return _xgboost(booster, forest, spec)
+
+
+def _xgboost(booster: Any, forest: Forest, spec: RowSpec) -> Library:
+    booster = booster.copy()
+    booster.set_param({"nthread": 1})
+    rounds = (0, 0)  # all
+    # XGBoost's scikit-learn wrapper predicts with the rounds up to the best iteration
+    if booster.attr("scikit_learn") is not None:
+        rounds = (0, int(booster.attr("best_iteration") or -1) + 1)
+    named = booster.feature_names is not None
+    how = {"iteration_range": rounds, "validate_features": named}
+    predict: Any = partial(booster.predict, **how)
+    answers: dict[str, Answer] = {
+        **_of_values(predict, forest, output_margin=True),
+        "predict_raw": partial(predict, output_margin=True),
+        "apply": partial(predict, pred_leaf=True),
+    }
+
+    def given(rows: Rows) -> Any:
+        from xgboost import DMatrix
+
+        frame = _xgboost_frame(booster, rows)
+        return DMatrix(frame, enable_categorical=True, nthread=1)
+
+    width = booster.num_features()
+    return Library("XGBoost", answers, given, booster.feature_names, width)
+
+
+def _xgboost_frame(booster: Any, rows: Rows) -> Any:
+    kinds, known = booster.feature_types or [], _xgboost_categories(booster)
+    columns = []
+    for i in range(rows.plain.shape[1]):
+        labels = known.get(i) if i < len(kinds) and kinds[i] == "c" else None
+        columns.append(rows.categories(i, labels) if labels else rows.numbers(i))
+    return joined(columns, rows.plain.columns)
+
+
+def _xgboost_categories(booster: Any) -> dict[int, list[Any]]:
+    """Return the categories that the model knows by name, which is so from 3.1 on."""
+    if not hasattr(booster, "get_categories"):
+        return {}
+    known = booster.get_categories(export_to_arrow=True).to_arrow()
+    return {i: a.to_pylist() for i, (_, a) in enumerate(known) if a is not None}
+
+
+def _of_values(predict: Any, forest: Forest, **raw: bool) -> dict[str, Answer]:
+    """Return what classifiers of the library make of what its boosters predict.
+
+    XGBoost's multi:softmax predicts labels, and the classifier makes probabilities.
+    """
+    if not forest.classifies:
+        return {"predict": predict}
+    several = forest.task == "multiclass"
+
+    def proba(X: Any) -> Any:
+        found = predict(X)
+        if several and found.ndim == 1:
+            from scipy.special import softmax  # type: ignore[import-untyped, unused-ignore]
+
+            return softmax(predict(X, **raw), axis=1)
+        return found if several else np.stack([1.0 - found, found], axis=1)
+
+    def label(X: Any) -> Any:
+        found = predict(X)
+        if several and found.ndim == 1:
+            return found.astype(np.int32)
+        return proba(X).argmax(axis=1)
+
+    return {"predict_proba": proba, "predict": label}
+
+
+def _lightgbm_file(path: Path, forest: Forest, spec: RowSpec) -> Library:
+    import lightgbm
+
+    return _lightgbm(lightgbm.Booster(model_file=str(path)), forest, spec)
+
+
+def _lightgbm(booster: Any, forest: Forest, spec: RowSpec) -> Library:
+    predict: Any = partial(booster.predict, num_threads=1)
+    answers: dict[str, Answer] = {
+        **_of_values(predict, forest),
+        "predict_raw": partial(predict, raw_score=True),
+        "apply": partial(predict, pred_leaf=True),
+    }
+    names, width = given_names(booster.feature_name()), booster.num_feature()
+    given = partial(_lightgbm_rows, booster, spec)
+    return Library("LightGBM", answers, given, names, width, spaces=False)
+
+
+def _lightgbm_rows(booster: Any, spec: RowSpec, rows: Rows) -> Any:
+    """Return a frame whose columns of categories are those of training.
+
+    These are the columns of texts in the file; where their number is another, as
+    categories may be numbers, the model's own reader says which they are.
+    """
+    lists = booster.pandas_categorical or []
+    places = [i for i in range(rows.plain.shape[1]) if rows.is_text(i)]
+    if len(places) != len(lists):
+        places = sorted(spec.categories)
+    known = dict(zip(places, lists, strict=True))
+    columns = [
+        rows.categories(i, known[i]) if i in known else rows.numbers(i)
+        for i in range(rows.plain.shape[1])
+    ]
+    return joined(columns, rows.plain.columns)
+
+
+def _catboost_file(path: Path, forest: Forest, spec: RowSpec) -> Library:
+    import catboost
+
+    if path.read_bytes()[:1] == b"{":
+        raise NoLibraryError(
+            "CatBoost reads the numbers of JSON files with other last bits"
+        )
+    make = catboost.CatBoostClassifier if forest.classifies else catboost.CatBoost
+    model = make().load_model(str(path), format="cbm")
+    raw = partial(catboost.CatBoost.predict, model, thread_count=1)
+    answers = {"predict_raw": partial(raw, prediction_type="RawFormulaVal")}
+    kind = {"fast_exp": "Exponent", "identity": "RawFormulaVal"}
+    if forest.classifies:
+        answers["predict"] = partial(raw, prediction_type="Class")
+        answers["predict_proba"] = partial(raw, prediction_type="Probability")
+    elif forest.outputs.function in kind:
+        how = kind[forest.outputs.function]
+        answers["predict"] = partial(raw, prediction_type=how)
+    given, names = partial(_catboost_rows, model), _catboost_names(model)
+    return Library("CatBoost", answers, given, names, forest.n_columns)
+
+
+def _catboost_names(model: Any) -> list[str]:
+    return [str(name) for name in model.feature_names_]
+
+
+def _catboost_rows(model: Any, rows: Rows) -> Any:
+    places = {*model.get_cat_feature_indices()}
+    columns = [
+        rows.texts(i) if i in places else rows.numbers(i)
+        for i in range(rows.plain.shape[1])
+    ]
+    return joined(columns, rows.plain.columns)
+
+
+def _onnx_file(path: Path, forest: Forest, spec: RowSpec) -> Library:
+    import onnxruntime
+    from pandas import DataFrame
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    cpu = ["CPUExecutionProvider"]
+    session = onnxruntime.InferenceSession(str(path), options, providers=cpu)
+    (feed,), outputs = session.get_inputs(), session.get_outputs()
+    dtypes = {"double": "f8", "int32": "i4", "int64": "i8"}
+    dtype = dtypes.get(feed.type.removeprefix("tensor(").removesuffix(")"), "f4")
+
+    def answer(place: int, X: Array) -> Array:
+        found = session.run([outputs[place].name], {feed.name: X})[0]
+        if isinstance(found, list):  # of a ZipMap
+            found = DataFrame(found).to_numpy(np.float32)
+        return found[:, 0] if found.shape[1:] == (1,) else found
+
+    def given(rows: Rows) -> Array:
+        places = range(rows.plain.shape[1])
+        columns = [rows.numbers(i).to_numpy().astype(dtype) for i in places]
+        return np.stack(columns, axis=1)
+
+    answers = {"predict": partial(answer, 0)}  # labels or scores
+    if forest.classifies:
+        answers["predict_proba"] = partial(answer, -1)
+    return Library("ONNX Runtime", answers, given, None, forest.n_columns)
+
+
+#: What asks a model that is no estimator, and the libraries that open files.
+_BOOSTERS = {"xgboost.core.Booster": _xgboost, "lightgbm.basic.Booster": _lightgbm}
+_OPENED = {
+    "xgboost": ("XGBoost", "xgboost", _xgboost_file),
+    "lightgbm": ("LightGBM", "lightgbm", _lightgbm_file),
+    "catboost": ("CatBoost", "catboost", _catboost_file),
+    "onnx": ("ONNX Runtime", "onnxruntime", _onnx_file),
+}
