@@ -64,10 +64,10 @@ class RowsFile(ExitStack):
     def rows(self, batch: Batch) -> Any:
         if isinstance(batch, np.ndarray) and batch.dtype != object:
             return batch
-        if self._spec.unread:
+        if self.spec.unread:
             raise InvalidInputError(
                 f"{self.table.name} cannot be read as rows of the model: "
-                f"{self._spec.unread}"
+                f"{self.spec.unread}"
             )
         read = [i for i, place in enumerate(self._places) if place is not None]
         columns = zip(read, columns_of(batch), strict=False)
