@@ -274,5 +274,5 @@ def outputs_of(forest: Forest) -> tuple[dict[str, Steps], dict[str, str]]:
                 f"{forest.outputs.name!r} bit for bit; predict in Python"
             )
         else:
-            functions[name] = arithmetic
+            functions[name] = replace(arithmetic, by_columns=False)
     return functions, left_out

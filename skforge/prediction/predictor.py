@@ -730,4 +730,7 @@ CHECKED_ROWS = 24
 
 def _equal_arrays(wanted: Any, answer: Any) -> bool:
     arrays = isinstance(wanted, np.ndarray) and isinstance(answer, np.ndarray)
-    return arrays and wanted.dtype == answer.dtype and np.array_equal(wanted, answer)
+    if not arrays or wanted.dtype != answer.dtype:
+        return False
+    orders = [(x.flags.c_contiguous, x.flags.f_contiguous) for x in (wanted, answer)]
+    return orders[0] == orders[1] and np.array_equal(wanted, answer)

@@ -26,7 +26,7 @@ from skforge.compiler.codegen.llvm.emitter import emit_llvm
 from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import OutputSpec
-from skforge.compiler.outputs.library import power_loop
+from skforge.compiler.outputs.library import numpy_loop
 from skforge.compiler.outputs.steps import (
     MAX_SCRATCH,
     MAX_WRITTEN,
@@ -136,7 +136,9 @@ def assert_equal(found: Any, expected: np.ndarray) -> None:
     assert found.dtype == expected.dtype
     assert found.shape == expected.shape
     assert np.ascontiguousarray(found).tobytes() == expected.tobytes()
-    assert found.flags.owndata and found.flags.writeable and found.flags.c_contiguous
+    assert found.flags.owndata and found.flags.writeable
+    assert found.flags.c_contiguous == expected.flags.c_contiguous
+    assert found.flags.f_contiguous == expected.flags.f_contiguous
 
 
 def compiled(forest: Forest, **options: Any) -> CompiledModule:
@@ -250,12 +252,73 @@ def test_binary_boosting_of_scikit_learn(transform):
     assert check_all_outputs(forest) == {"raw", "probabilities", "labels", "decision"}
 
 
+@pytest.mark.parametrize("n_outputs", [3, 7, 8, 9, 26, 140])
 @pytest.mark.parametrize("transform", ["gb_softmax", "hist_softmax"])
-def test_multiclass_boosting_of_scikit_learn_has_no_compiled_softmax(transform):
+def test_multiclass_boosting_of_scikit_learn(transform, n_outputs):
+    """NumPy adds up eight values of a row and more in another order."""
     forest = forest_of(
-        3, transform, "float64", "float64", source="sklearn", task="multiclass"
+        n_outputs,
+        transform,
+        "float64",
+        "float64",
+        n_trees=2 * n_outputs,
+        source="sklearn",
+        task="multiclass",
     )
-    assert check_all_outputs(forest) == {"raw", "labels", "decision"}
+    sizes = (1, 2, 3, 7, 2000 // n_outputs)
+    there = {"raw", "transformed", "probabilities", "labels", "decision"}
+    assert check_all_outputs(forest, sizes) == there
+    random = np.random.default_rng(n_outputs)
+    for scale in (1e-310, 30, 400, 1e5, 1e290):
+        leaves = random.standard_normal(forest.leaf_value.shape) * scale
+        check_all_outputs(replace(forest, leaf_value=leaves), sizes)
+
+
+def test_exponentials_of_numpy():
+    kind = 1, "numpy_exp", "float64", "float64"
+    forest = forest_of(*kind, source="sklearn", task="regression")
+    random = np.random.default_rng(0)
+    for scale in (0, 1e-310, 1, 60):
+        leaves = random.standard_normal(forest.leaf_value.shape) * scale
+        forest = replace(forest, leaf_value=leaves)
+        assert check_all_outputs(forest) == {"raw", "transformed"}
+
+
+@pytest.mark.parametrize(
+    "transform, n_outputs, leaves, warning",
+    [
+        ("numpy_exp", 1, 800.0, "overflow encountered in exp"),
+        ("numpy_exp", 1, np.nan, ""),
+        ("hist_softmax", 3, np.inf, "invalid value encountered in subtract"),
+        ("gb_softmax", 3, (-1.5e308, 1.5e308), "overflow encountered in subtract"),
+        ("samme", 3, np.inf, "invalid value encountered in subtract"),
+    ],
+)
+def test_scores_of_which_numpy_warns_are_declined(
+    transform, n_outputs, leaves, warning
+):
+    forest = forest_of(
+        n_outputs,
+        transform,
+        "float64",
+        "float64",
+        n_trees=n_outputs,
+        base=np.zeros(n_outputs),
+        source="sklearn",
+        task="multiclass" if n_outputs > 1 else "regression",
+    )
+    shape = forest.leaf_value.shape
+    far = np.resize(leaves, shape) if np.ndim(leaves) else np.full(shape, leaves)
+    output = "transformed" if n_outputs == 1 else "probabilities"
+    module = compiled(replace(forest, leaf_value=far))
+    entry, rows = module.entry(output), rows_of(forest, 2)
+    for _ in range(3):
+        assert entry(rows) is None and entry(rows[:1]) is None
+    assert [*entry.__self__.counts] == [0, 0]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        wanted(module, output, rows)
+    assert {str(w.message) for w in caught} == ({warning} if warning else set())
 
 
 #: Beyond them, CatBoost's exponential is clipped, or 0 or infinite.
@@ -520,7 +583,8 @@ def test_votes_of_adaboost(n_outputs):
         transform="samme",
         constants={"parameter": 3.7},
     )
-    assert check_all_outputs(forest) == {"raw", "labels", "decision"}
+    there = {"raw", "transformed", "probabilities", "labels", "decision"}
+    assert check_all_outputs(forest, (1, 2, 5, 200)) == there
 
 
 @pytest.mark.sampled(4)
@@ -543,7 +607,7 @@ def test_outliers_are_told_by_the_length_of_their_paths(scale, cutoff):
     for first in range(4):
         leaves = near[first : first + 4, np.newaxis]
         there = check_all_outputs(replace(forest, leaf_value=leaves), sizes=(1, 65))
-        assert power_loop() is not None  # or it has no entry for scores here
+        assert numpy_loop("power") is not None  # or it has no entry for scores here
         assert there == {"raw", "transformed", "scores", "decision"}
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from skforge._typing import Array
 from skforge.compiler.forest.outputs import AnswerSpec
-from skforge.compiler.outputs.functions import FUNCTIONS
+from skforge.compiler.outputs.functions import BY_NUMPY, FUNCTIONS
 from skforge.compiler.outputs.library import HOST, ArrayLibrary
 from skforge.compiler.outputs.steps import Output, Steps, steps_of
 from skforge.exceptions import UnsupportedModelError
@@ -102,7 +102,8 @@ def of_scores(
         x = x / x.dtype.type(divisor)
     if steps.function != "identity":
         function = FUNCTIONS[steps.function]
-        with np.errstate(all="ignore") if function.code else nullcontext():
+        warns = not function.code or steps.function in BY_NUMPY
+        with nullcontext() if warns else np.errstate(all="ignore"):
             x = function.of(x, steps.spec, on)
     if steps.choice in ("targets", "best"):
         chooses, several = steps.choice == "best", len(spec.sizes) > 1

@@ -10,7 +10,12 @@ import numpy as np
 
 from skforge.compiler.forest.outputs import EXPECTILE_GAP, OutputFunction, OutputSpec
 from skforge.compiler.outputs import catboost, onnx, sklearn
-from skforge.compiler.outputs.library import SIGMOID_LIMIT, ArrayLibrary, total
+from skforge.compiler.outputs.library import (
+    SIGMOID_LIMIT,
+    ArrayLibrary,
+    NumPyLoop,
+    total,
+)
 from skforge.exceptions import UnsupportedModelError
 
 #: Functions of scores: those of an :class:`OutputSpec`, and what decisions and labels
@@ -30,6 +35,16 @@ UNKNOWN = (
     "so predictions cannot be made of its raw scores. Call predict_raw, or read what "
     "Booster.save_model wrote."
 )
+
+
+#: Those that entries compute with NumPy's own loops.
+BY_NUMPY: dict[FunctionName, tuple[NumPyLoop, ...]] = {
+    "path_score": ("power",),
+    "numpy_exp": ("exp",),
+    "softmax_by_rows": ("exp", "add"),
+    "softmax_by_columns": ("exp", "add"),
+    "samme": ("exp", "add"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,16 +124,16 @@ FUNCTIONS: dict[FunctionName, ScoreFunction] = {
     "sorted": ScoreFunction(lambda x, spec, on: on.sort(x), on_devices=True),
     "expit": ScoreFunction(sklearn.both_expit),
     "softmax_by_rows": ScoreFunction(
-        lambda x, spec, on: sklearn.softmax(np.array(x, order="C"))
+        lambda x, spec, on: sklearn.softmax(np.array(x, order="C")), "own"
     ),
     "softmax_by_columns": ScoreFunction(
-        lambda x, spec, on: sklearn.softmax(np.array(x, order="F"))
+        lambda x, spec, on: sklearn.softmax(np.array(x, order="F")), "own"
     ),
-    "numpy_exp": ScoreFunction(lambda x, spec, on: np.exp(x.reshape(-1))),
-    "samme": ScoreFunction(sklearn.samme),
+    "numpy_exp": ScoreFunction(lambda x, spec, on: np.exp(x.reshape(-1)), "own"),
+    "samme": ScoreFunction(sklearn.samme, "own"),
     "path_length": ScoreFunction(sklearn.inliers),
     "weighted_median": ScoreFunction(sklearn.weighted_median),
-    "path_score": ScoreFunction(sklearn.path_scores),
+    "path_score": ScoreFunction(sklearn.path_scores, "own"),
     "path_decision": ScoreFunction(sklearn.path_decision),
     "scipy_softmax": ScoreFunction(_scipy_softmax),
     "fast_exp": ScoreFunction(lambda x, spec, on: catboost.exp(x.reshape(-1)), "own"),

@@ -12,7 +12,7 @@ import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,56 +84,76 @@ def library_of(xp: Any) -> ArrayLibrary:
     return ArrayLibrary(xp, xp.exp, xp.log1p, partial(xp.sort, axis=1))
 
 
-# NumPy computes float64 powers with its own vector code, whose last bit differs from
-# the C library's. A ufunc is a table of C functions: the float64 one is looked up in
-# ``numpy.power``, and used only if it matches NumPy's results for many values.
+# NumPy computes powers and exponentials with vector code of its own, whose last bit
+# differs from the C library's, and adds in an order of its own. A ufunc is a table of C
+# functions: the float64 one is looked up there, and used only if it matches NumPy's
+# results for many values.
+
+NumPyLoop: TypeAlias = Literal["power", "exp", "add"]
 
 #: Offsets in PyUFuncObject on 64-bit machines.
 _NIN, _NOUT, _LOOPS, _DATA, _COUNT, _NAME, _TYPES = 16, 20, 32, 40, 48, 56, 64
 
 
-@lru_cache(maxsize=1)
-def power_loop() -> int | None:
-    """Return the address of ``numpy.power``'s loop over float64, or None.
+@lru_cache(maxsize=3)
+def numpy_loop(name: NumPyLoop) -> int | None:
+    """Return the address of a ufunc's loop over float64, or None.
 
-    It takes an array of the addresses of bases, exponents and results, an array with
-    their number, an array of strides in bytes, and a null pointer.
+    It takes an array of the addresses of operands and results, an array with their
+    number, an array of strides in bytes, and a null pointer.
     """
     if ctypes.sizeof(ctypes.c_void_p) != 8:
         return None
-    ufunc = id(np.power)
+    function = getattr(np, name)
+    ufunc, n_operands = id(function), function.nin
     counts = [ctypes.c_int.from_address(ufunc + at).value for at in (_NIN, _NOUT)]
-    loops, data, name, types = (
+    loops, data, text, types = (
         ctypes.c_int64.from_address(ufunc + at).value
         for at in (_LOOPS, _DATA, _NAME, _TYPES)
     )
     n = ctypes.c_int.from_address(ufunc + _COUNT).value
-    if counts != [2, 1] or n != np.power.ntypes or not (loops and name and types):
+    known = counts == [n_operands, 1] and n == function.ntypes
+    if not (known and loops and text and types):
         return None
-    kinds = ctypes.string_at(types, 3 * n)
-    double = bytes([np.dtype(np.float64).num] * 3)
-    at = [kinds[3 * k : 3 * k + 3] for k in range(n)].index(double)
+    width = n_operands + 1
+    kinds = ctypes.string_at(types, width * n)
+    double = bytes([np.dtype(np.float64).num] * width)
+    at = [kinds[width * k : width * (k + 1)] for k in range(n)].index(double)
     loop = ctypes.c_int64.from_address(loops + 8 * at).value
     user_data = ctypes.c_int64.from_address(data + 8 * at).value if data else 0
-    return loop if loop and not user_data and _agrees(loop) else None
+    return loop if loop and not user_data and _agrees(name, loop) else None
 
 
-def _agrees(loop: int) -> bool:
+def _agrees(name: NumPyLoop, loop: int) -> bool:
     drawn = np.random.default_rng(0).random(4096)
     edges = np.array([0.0, -0.0, 1.0, 0.5, 2.0, 1074.0, np.inf, -np.inf, np.nan])
     values = -np.concatenate([drawn, 40 * drawn, 1e-6 * drawn, edges])
+    sizes = [values[:n] for n in range(2, 200)]
     with np.errstate(all="ignore"):
-        for part in (values, values[1:8], *values[:64, np.newaxis], values[-9:]):
-            if not np.array_equal(_run(loop, part), 2**part, equal_nan=True):
+        for part in (values, *sizes, *values[:64, np.newaxis], values[-9:]):
+            match name:
+                case "power":
+                    wanted = 2**part
+                case "exp":
+                    wanted = np.exp(part)
+                case "add":
+                    wanted = np.add.reduce(part[np.newaxis], axis=1)
+            if not np.array_equal(_run(name, loop, part), wanted, equal_nan=True):
                 return False
     return True
 
 
-def _run(loop: int, exponents: NDArray[Any]) -> NDArray[np.float64]:
-    out = exponents.astype(np.float64)
-    base = np.array([2.0])
-    places = (ctypes.c_int64 * 3)(base.ctypes.data, out.ctypes.data, out.ctypes.data)
-    count, steps = (ctypes.c_int64 * 1)(len(out)), (ctypes.c_int64 * 3)(0, 8, 8)
+def _run(name: NumPyLoop, loop: int, values: NDArray[Any]) -> NDArray[np.float64]:
+    many, one = values.astype(np.float64), np.array([2.0 if name == "power" else 0.0])
+    operands = {
+        "power": (one, many, many),
+        "exp": (many, many),
+        "add": (one, many, one),
+    }[name]
+    numbers = ctypes.c_int64 * len(operands)
+    places = numbers(*(operand.ctypes.data for operand in operands))
+    count = (ctypes.c_int64 * 1)(len(many))
+    steps = numbers(*(8 * (operand is many) for operand in operands))
     function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4)(loop)
     function(places, count, steps, None)
-    return out
+    return operands[-1]

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import SCORES, AnswerSpec, OutputSpec
 from skforge.compiler.outputs import sklearn
-from skforge.compiler.outputs.functions import FUNCTIONS, FunctionName
-from skforge.compiler.outputs.library import HOST, power_loop
+from skforge.compiler.outputs.functions import BY_NUMPY, FUNCTIONS, FunctionName
+from skforge.compiler.outputs.library import HOST, numpy_loop
 from skforge.exceptions import UnsupportedModelError
 from skforge.runtime.libm import exp
 
@@ -48,7 +48,8 @@ class Steps:
     ``both_classes`` is ``1 - p`` and ``p`` of the one value; ``above`` tells of each
     whether ``value <comparison> cut``; ``best`` is the index of the greatest value.
     ``dtype`` is that of the answer, and empty for that of the scores. In code, class
-    indices are replaced by ``labels``, if there are any.
+    indices are replaced by ``labels``, if there are any, and entries return arrays in
+    Fortran order if they are ``by_columns``, as the source's are.
     """
 
     divisors: tuple[float, ...] = ()
@@ -59,10 +60,12 @@ class Steps:
     cut: float = 0.5
     dtype: str = ""
     labels: tuple[int, ...] = ()
+    by_columns: bool = False
 
     @property
     def in_place(self) -> bool:
-        return self.choice == "values" and FUNCTIONS[self.function].code != "columns"
+        elsewhere = self.by_columns or FUNCTIONS[self.function].code == "columns"
+        return self.choice == "values" and not elsewhere
 
     @property
     def is_plain(self) -> bool:
@@ -193,6 +196,8 @@ def steps_in_code(forest: Forest, output: Output) -> Steps | None:
     # neither a choice of one class nor the probabilities of two
     if steps.choice in ("index", "best" if one else "both_classes"):
         return None
+    by_columns = steps.choice == "both_classes"
+    by_columns |= steps.function in ("softmax_by_columns", "samme")
     if steps.function == "expit":
         if output != "probabilities" or not expit_is_libm():
             return None
@@ -202,7 +207,8 @@ def steps_in_code(forest: Forest, output: Output) -> Steps | None:
         return None
     averages = (forest.divisor,) if forest.divisor != 1 else ()
     choice = "values" if written.choice == "targets" else written.choice
-    return replace(written, divisors=(*averages, *written.divisors), choice=choice)
+    written = replace(written, choice=choice, by_columns=by_columns)
+    return replace(written, divisors=(*averages, *written.divisors))
 
 
 def _written(steps: Steps, forest: Forest) -> Steps | None:
@@ -216,7 +222,7 @@ def _written(steps: Steps, forest: Forest) -> Steps | None:
             return replace(above, labels=(-1, 1))
         case "path_score" | "path_decision":  # with NumPy's power
             known = forest.n_outputs == 1 and forest.accumulator_dtype == np.float64
-            if not known or rules.parameter <= 0 or power_loop() is None:
+            if not known or rules.parameter <= 0 or loops_of("path_score") is None:
                 return None
             less = rules.cutoff if steps.function == "path_decision" else 0.0
             return Steps((rules.parameter,), "path_score", cut=less)
@@ -232,8 +238,16 @@ def _written(steps: Steps, forest: Forest) -> Steps | None:
             constants = OutputSpec(parameter=steps.spec.parameter)
             code = FUNCTIONS[function].code
             double = forest.accumulator_dtype == np.float64
-            known = double if code == "own" else code is not None
+            known = code is not None and (code != "own" or double)
+            known = known and loops_of(function) is not None
             return replace(steps, spec=constants) if known else None
+
+
+def loops_of(function: FunctionName) -> dict[str, int] | None:
+    """Return the addresses of NumPy's loops that a function's code calls, by symbol."""
+    found = {f"skf_{name}": numpy_loop(name) for name in BY_NUMPY.get(function, ())}
+    known = {symbol: address for symbol, address in found.items() if address}
+    return known if len(known) == len(found) else None
 
 
 def inlier_length(rules: OutputSpec) -> float | None:

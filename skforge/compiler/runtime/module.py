@@ -363,8 +363,8 @@ class CompiledModule(ByRound, Explained):
         Returns
         -------
         builtin function or None
-            None if the output is computed by NumPy's or SciPy's functions
-            (scikit-learn's softmax, ONNX's PROBIT), if missing values are not NaN, and
+            None if the output is computed by functions that have no code (SciPy's
+            softmax, ONNX's PROBIT, medians), if missing values are not NaN, and
             on Pythons other than CPython with a GIL.
 
         Raises

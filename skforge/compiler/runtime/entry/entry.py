@@ -31,8 +31,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.outputs.library import power_loop
-from skforge.compiler.outputs.steps import MAX_SCRATCH, EntryKind, Refused, Steps
+from skforge.compiler.outputs.steps import (
+    MAX_SCRATCH,
+    EntryKind,
+    Refused,
+    Steps,
+    loops_of,
+)
 from skforge.compiler.runtime.cpu.code import MachineCode
 from skforge.compiler.runtime.cpu.programs import program
 from skforge.compiler.runtime.cpu.threads import entry_symbols
@@ -121,8 +126,7 @@ def build_entry(
     symbols: dict[str, int] = {}
     if shares is not None:
         symbols |= {**entry_symbols(), "skf_shares": shares.address}
-    if kind.steps.function == "path_score":
-        symbols["skf_power"] = power_loop() or 0
+    symbols |= loops_of(kind.steps.function) or {}
 
     def code(known: Mapping[str, int]) -> MachineCode:
         return program(facts, partial(_routines, kind), target, {**known, **symbols})

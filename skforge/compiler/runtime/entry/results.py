@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from skforge.compiler.ir.lir.builder import b
-from skforge.compiler.ir.lir.nodes import F64, I64, Buffer, Value
+from skforge.compiler.ir.lir.nodes import BOOL, F64, I64, Buffer, Value
 from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.outputs.functions import FUNCTIONS
 from skforge.compiler.outputs.steps import Steps
@@ -39,8 +39,16 @@ class ResultWriter:
         reads = self.steps.function in ("fast_exp", "fast_softmax", "uncertainty")
         return [table_text(FRACTIONS)] if reads and not on_arm() else []
 
-    def write(self, sums: Buffer, data: Buffer, n: Value) -> None:
-        self._transform(sums, n)
+    def write(self, sums: Buffer, data: Buffer, n: Value) -> Value | None:
+        """Write the results; return whether they are to be declined, if they may be.
+
+        NumPy warns of overflows and invalid numbers, as code does not.
+        """
+        warned = self._transform(sums, n)
+        self._results(sums, data, n)
+        return warned
+
+    def _results(self, sums: Buffer, data: Buffer, n: Value) -> None:
         if FUNCTIONS[self.steps.function].code == "columns":
             self._of_row(sums, data, n)
             return
@@ -49,16 +57,22 @@ class ResultWriter:
                 self._above(sums, data, n)
             case "both_classes":
                 with b.loop(n) as i:
-                    data[i * 2] = 1.0 - sums[i]
-                    data[i * 2 + 1] = sums[i]
+                    data[self._place(i, 0, n)] = 1.0 - sums[i]
+                    data[self._place(i, 1, n)] = sums[i]
             case "best":
                 self._best(sums, data, n)
+            case _ if self.steps.by_columns:
+                with b.loop(n) as i, b.loop(self.columns) as j:
+                    data[self._place(i, j, n)] = sums[i * self.columns + j]
             case _:
                 assert self.in_place
 
+    def _place(self, i: Value, j: Value | int, n: Value) -> Value:
+        return n * j + i if self.steps.by_columns else i * self.columns + j
+
     # ------------------------------------------------------------ sums
 
-    def _transform(self, sums: Buffer, n: Value) -> None:
+    def _transform(self, sums: Buffer, n: Value) -> Value | None:
         function, code = self.steps.function, FUNCTIONS[self.steps.function].code
         elsewhere = function in ("identity", "softmax") or code in ("columns", "own")
         if self.steps.divisors or not elsewhere:
@@ -87,25 +101,102 @@ class ResultWriter:
                 with b.loop(n) as i:
                     twice = sums[i * 2 + 1] * 2.0
                     sums[i * 2 + 1] = self._fast_exp(twice, i >= (n & -4))
+            case "softmax_by_rows" | "softmax_by_columns":
+                return self._numpy_softmax(sums, n, function == "softmax_by_columns")
+            case "samme":
+                self._votes(sums, n)
+                return self._numpy_softmax(sums, n, True)
+            case "numpy_exp":
+                return self._numpy_exp(sums, n)
             case "path_score":
                 self._path_score(sums, n * self.n_outputs)
             case _:
                 pass  # of each value, above
+        return None
 
     def _fast_exp(self, x: Value, last: Value) -> Value:
         return fast_exp(x, last, FRACTIONS)
 
-    def _path_score(self, sums: Buffer, count: Value) -> None:
-        """Compute powers of 2 with NumPy's own loop, in place, for all rows."""
-        two, counts = b.local("two", F64), b.local("counts", I64)
-        places, steps = b.local("places", I64, 3), b.local("steps", I64, 3)
-        two[0], counts[0] = 2.0, count
-        for k, (operand, step) in enumerate(((two, 0), (sums, 8), (sums, 8))):
-            places[k], steps[k] = b.address(operand), b.const(step)
+    def _by_numpy(self, name: str, count: Value, *operands: tuple[Value, int]) -> None:
+        """Call NumPy's own loop over operands: their addresses and steps in bytes."""
+        counts, size = b.local("counts", I64), len(operands)
+        places, steps = (b.local(hint, I64, size) for hint in ("places", "steps"))
+        counts[0] = count
+        for k, (address, step) in enumerate(operands):
+            places[k], steps[k] = address, b.const(step)
         pointers = [b.address(array) for array in (places, counts, steps)]
-        b.run("skf_power", *pointers, b.const(0))
+        b.run(f"skf_{name}", *pointers, b.const(0))
+
+    def _path_score(self, sums: Buffer, count: Value) -> None:
+        """Compute powers of 2, in place, for all rows."""
+        two, at = b.local("two", F64), b.address(sums)
+        two[0] = 2.0
+        self._by_numpy("power", count, (b.address(two), 0), (at, 8), (at, 8))
         with b.loop(count) as i:
             sums[i] = -sums[i] - self.steps.cut
+
+    def _numpy_exp(self, sums: Buffer, count: Value) -> Value:
+        at, over = b.address(sums), [b.const(False, BOOL)]
+        with b.loop(count, carry=over) as i:
+            over[0] = over[0] | b.compare("gt", sums[i], 709.0, unordered=True)
+        self._by_numpy("exp", count, (at, 8), (at, 8))
+        return over[0]
+
+    def _votes(self, sums: Buffer, n: Value) -> None:
+        """Write what AdaBoost's softmax is computed of."""
+        whole, others = self.steps.spec.parameter, self.n_outputs - 1.0
+        with b.loop(n) as i:
+            row = b.view("row", self.sum, sums, i * self.n_outputs)
+            if self.n_outputs == 2:
+                difference = -(row[0] / whole) + row[1] / whole
+                row[0], row[1] = -difference / 2.0, difference / 2.0
+            else:
+                with b.loop(self.n_outputs) as j:
+                    row[j] = row[j] / whole / others
+
+    def _numpy_softmax(self, sums: Buffer, n: Value, by_columns: bool) -> Value:
+        """Write NumPy's softmax: it adds columns in order, and the values of a row not.
+
+        A row in Fortran order is one in C order, too.
+        """
+        far = [b.const(False, BOOL)]
+        with b.loop(n, carry=far) as i:
+            row = b.view("row", self.sum, sums, i * self.n_outputs)
+            greatest = self._greatest(row)
+            with b.loop(self.n_outputs, carry=far) as j:
+                below = row[j] - greatest
+                far[0] = far[0] | b.compare("lt", below, -1e300, unordered=True)
+                row[j] = below
+        at, count = b.address(sums), n * self.n_outputs
+        self._by_numpy("exp", count, (at, 8), (at, 8))
+        whole = b.local("whole", F64)
+        with b.loop(n) as i:
+            row = b.view("row", self.sum, sums, i * self.n_outputs)
+            places = b.address(whole), b.address(row)
+            whole[0] = 0.0
+
+            def in_order() -> None:
+                with b.loop(self.n_outputs) as j:
+                    whole[0] = whole[0] + row[j]
+
+            def by_numpy() -> None:
+                ends = (places[0], 0), (places[1], 8), (places[0], 0)
+                self._by_numpy("add", b.const(self.n_outputs), *ends)
+
+            if by_columns:
+                b.if_(n > 1, in_order, by_numpy)
+            else:
+                by_numpy()
+            total = whole[0]
+            with b.loop(self.n_outputs) as j:
+                row[j] = row[j] / total
+        return far[0]
+
+    def _greatest(self, row: Buffer) -> Value:
+        greatest = [b.const(-inf, self.sum)]
+        with b.loop(self.n_outputs, carry=greatest) as j:
+            greatest[0] = b.select(row[j] > greatest[0], row[j], greatest[0])
+        return greatest[0]
 
     def _softmax(
         self, sums: Buffer, n: Value, exp: Callable[[Value, Value], Value]
@@ -116,12 +207,9 @@ class ResultWriter:
         """
         with b.loop(n) as i:
             row = b.view("row", self.sum, sums, i * self.n_outputs)
-            greatest, whole = [b.const(-inf, self.sum)], [b.const(0.0, F64)]
-            with b.loop(self.n_outputs, carry=greatest) as j:
-                x = row[j]
-                greatest[0] = b.select(x > greatest[0], x, greatest[0])
+            greatest, whole = self._greatest(row), [b.const(0.0, F64)]
             with b.loop(self.n_outputs, carry=whole) as j:
-                power = exp(row[j] - greatest[0], j)
+                power = exp(row[j] - greatest, j)
                 row[j] = power
                 whole[0] = whole[0] + power.to(F64)
             total = whole[0].to(self.sum)

@@ -237,14 +237,19 @@ class _Entry:
         dims[0], dims[1] = self.n, results.columns
         descr = b.call("skf_descr", b.const(results.dtype.num, I32))
         n_dims = b.const(1 + (results.columns > 1), I32)
-        out = b.call("skf_empty", n_dims, b.address(dims), descr, b.const(0, I32))
+        order = b.const(int(self.k.steps.by_columns), I32)
+        out = b.call("skf_empty", n_dims, b.address(dims), descr, order)
         self._forget(out)
         data = b.view("data", results.element, field(out, python_objects.ARRAY_DATA))
         sums = data
         if not results.in_place:
             sums = b.alloc("sums", results.sum, MAX_SCRATCH)
         self._run(rows, row_bytes, sums, threads)
-        results.write(sums, data, self.n)
+        if (warned := results.write(sums, data, self.n)) is not None:
+            with b.when(warned):
+                b.run("skf_decref", out)
+                b.give(0)
+        self._count()
         if not self.k.takes:
             return out
         taken = b.call("skf_take", b.symbol("skf_classes"), out)
@@ -256,7 +261,7 @@ class _Entry:
         give_if(made, made.eq(0), error=True)
 
     def _run(self, rows: Value, row_bytes: Value, sums: Buffer, threads: Value) -> None:
-        """Call the kernel, without the GIL where it is worth it; count the call."""
+        """Call the kernel, without the GIL where it is worth it."""
         zero, one = b.const(0), b.const(1)
         slots = b.local("slots", I64, MAX_SLOTS + 4)
         b.run("memcpy", b.address(slots, 4), self.model, self.model_bytes)
@@ -275,6 +280,8 @@ class _Entry:
         if self.k.shared:
             frees = frees | (threads > 1)
         b.if_(frees, free, lambda: b.run(self.kernel, filled, zero, one))
+
+    def _count(self) -> None:
         pair = lir.Vec(I64, 2)
         counts = b.view("counts", I64, b.symbol("skf_counts"))
-        counts[0] = counts[0, pair] + b.pack([one, self.n])
+        counts[0] = counts[0, pair] + b.pack([b.const(1), self.n])
