@@ -11,7 +11,7 @@ entries that trees test, entries alone find the leaves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -26,17 +26,12 @@ from skforge.compiler.forest.reference import differing_rows, draw_rows, referen
 from skforge.compiler.runtime.arrays import check_out
 from skforge.compiler.runtime.module import CompiledModule
 from skforge.compiler.runtime.sparse import SparseWalk
-from skforge.exceptions import InvalidInputError
 
 #: Values of a block, and of rows that are still converted at once. A block of float64
 #: has 32 MB: enough to share among threads, and a copy of it stays small.
 BLOCK_VALUES, MOST_VALUES = 1 << 22, 1 << 24
 #: Values of a forest's rows that are made of others and stay in a cache until used.
 NEAR_VALUES = 1 << 18
-
-#: Bytes of a dense block. The C library keeps less than 32 MiB for the next block; it
-#: returns larger ones to the system, and each page faults again.
-DENSE_BYTES = 8 << 20
 
 #: From this many unread columns on, they are left out and a second module compiles.
 #: Rows of fewer columns are never walked: their blocks stay in the cache.
@@ -139,36 +134,3 @@ def walk_of(module: Any, fill: float) -> SparseWalk | None:
     given = walk(entries, 1, leaves=False)
     fine = given is not None and not len(differing_rows(given, wanted))
     return walk if fine else None
-
-
-def dense_blocks(
-    X: Any, fill: float, dtype: np.dtype[Any], columns: NDArray[np.int64] | None = None
-) -> Iterator[Array]:
-    """Yield sparse rows as dense blocks of bounded size, absent entries filled.
-
-    Of duplicate entries, the last counts. ``columns`` gives the block's column of each
-    column of X, -1 for those left out. Raise ``InvalidInputError`` for an entry in no
-    column, which libraries read from or write to anyway.
-    """
-    X = X.tocsr()
-    n_rows, n_features = X.shape
-    if len(X.indices) and not 0 <= X.indices.min() <= X.indices.max() < n_features:
-        raise InvalidInputError(
-            f"the sparse rows are damaged: an entry lies in none of their {n_features} "
-            "columns; see their check_format(full_check=True)."
-        )
-    width = n_features if columns is None else int(columns.max(initial=-1)) + 1
-    step = max(1, DENSE_BYTES // (max(1, width) * dtype.itemsize))
-    for first in range(0, max(1, n_rows), step):  # of 0 rows, an empty one
-        starts = X.indptr[first : first + step + 1]
-        some = slice(starts[0], starts[-1])
-        to, data, n = X.indices[some], X.data[some], len(starts) - 1
-        at = np.repeat(np.arange(n), np.diff(starts))
-        if columns is not None:
-            to = columns.take(to)
-            read = np.flatnonzero(to >= 0)
-            at, to, data = at.take(read), to.take(read), data.take(read)
-        rows = np.full((n, width), fill, dtype)
-        with np.errstate(all="ignore"):
-            rows[at, to] = data
-        yield rows

@@ -10,12 +10,12 @@ import numpy as np
 
 from skforge._typing import Array
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.sparse_rows import dense_blocks
 from skforge.compiler.frontends.checks import refuse_arguments
 from skforge.compiler.outputs.answers import answer
 from skforge.compiler.runtime.by_round import ARGUMENTS, asked, blocks_of
 from skforge.exceptions import InvalidInputError
 from skforge.prediction import counters
-from skforge.prediction.blocks import dense_blocks
 from skforge.sources.base import Source
 
 

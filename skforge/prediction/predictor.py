@@ -16,6 +16,7 @@ from skforge._compat import cached_property
 from skforge._typing import Array
 from skforge.compiler.backend import on_device
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.sparse_rows import dense_blocks
 from skforge.compiler.frontends.base import last_step
 from skforge.compiler.frontends.checks import ROUNDS, refuse_arguments
 from skforge.compiler.outputs.answers import labels_of, of_scores, output_of
@@ -630,7 +631,7 @@ class ForestPredictor(OfRounds):
         if background is not None:
             rows = self._numbers(background)
             if hasattr(rows, "tocsr"):
-                dense = blocks.dense_blocks(rows, self.source.fill, self._dtype)
+                dense = dense_blocks(rows, self.source.fill, self._dtype)
                 rows = np.concatenate([*dense])
             options["background"] = rows
         plain = background is None and not any(options.values())
@@ -700,7 +701,7 @@ class ForestPredictor(OfRounds):
             if self._narrow is not None:
                 narrow, place = self._narrow.module, self._narrow.columns
                 call = getattr(narrow, method)
-        dense = blocks.dense_blocks(rows, self.source.fill, self._dtype, place)
+        dense = dense_blocks(rows, self.source.fill, self._dtype, place)
         parts = [call(block, n_jobs=n_jobs, **options) for block in dense]
         return np.concatenate(parts)
 

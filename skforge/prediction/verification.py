@@ -19,6 +19,7 @@ from skforge._typing import Array
 from skforge.compiler.backend import on_device
 from skforge.compiler.forest.reference import differing_rows
 from skforge.compiler.forest.rows import read_columns
+from skforge.compiler.forest.sparse_rows import dense_blocks
 from skforge.compiler.outputs.answers import of_scores
 from skforge.compiler.runtime.arrays import is_device_array
 from skforge.exceptions import (
@@ -26,7 +27,6 @@ from skforge.exceptions import (
     VerificationError,
     VerificationWarning,
 )
-from skforge.prediction.blocks import dense_blocks
 from skforge.prediction.kernel_checks import ADVICE, Sample, compare_now
 from skforge.prediction.predictor import METHODS, ForestPredictor
 from skforge.sources.base import UnsureError

@@ -13,6 +13,7 @@ import numpy as np
 
 from skforge.compiler.forest import frames
 from skforge.compiler.forest.rows import prepare_rows
+from skforge.compiler.forest.sparse_rows import most_entries
 from skforge.exceptions import InvalidInputError
 from skforge.sources import plain
 from skforge.sources.base import Answers, Source, register
@@ -71,7 +72,7 @@ class CatBoostSource(Source):
         if type(X).__name__ == "csr_matrix":
             known = X.dtype in (np.float32, np.float64) and self.forest.hashed is None
             fits = len(X.indptr) > 1 and X.shape[1] == self.forest.n_features
-            return X if known and fits and plain.most_entries(X) < 2 else None
+            return X if known and fits and most_entries(X) < 2 else None
         if hasattr(X, "tocsr"):
             return None
         if 0 in np.shape(X):

@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from skforge.compiler.forest.arrays import ZERO_THRESHOLD
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.mistakes import check_shape
-from skforge.compiler.forest.rows import COMPARES, prepare_rows, read_columns
+from skforge.compiler.forest.rows import COMPARES, prepare_rows
+from skforge.compiler.forest.sparse_rows import checked, is_sparse, value_of_absent
 from skforge.compiler.frontends.checks import INSTEAD, refuse_arguments
 from skforge.exceptions import InvalidInputError
 from skforge.sources.base import Answers, Array, Source, register
-from skforge.sources.plain import Reading, most_entries
+from skforge.sources.plain import ReadArray, Reading
 
 
 @register
@@ -26,8 +27,7 @@ class ForestSource(Source):
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
         self.model = None
-        if forest.source == "xgboost":
-            self.fill = float("nan")
+        self.fill = value_of_absent(forest)
 
     @classmethod
     def detects(cls, model: Any) -> bool:
@@ -50,23 +50,17 @@ class ForestSource(Source):
             through=np.float32 if forest.source == "lightgbm" else None,
         )
 
+    def read(self, X: Any) -> ReadArray | None:
+        """Leave sparse rows with a number that LightGBM reads otherwise in arrays."""
+        read = super().read(X)
+        if read is None or self.forest.source != "lightgbm" or not is_sparse(X):
+            return read
+        return None if -ZERO_THRESHOLD in read[0] else read
+
     def _rows(self, X: Any, method: str) -> Any:
         if not hasattr(X, "tocsr") or self.forest.hashed is not None:
             return prepare_rows(self.forest, X, made=False)
-        X = read_columns(self.forest, X.tocsr())
-        check_shape(X.shape, self.forest.n_columns)
-        if most_entries(X) > 1:  # libraries differ in which duplicate they use
-            raise InvalidInputError(
-                "the sparse rows have several entries for the same place; add them up "
-                "with X.sum_duplicates(), or keep only one of them."
-            )
-        floats = X.dtype in (np.float32, np.float64)
-        if self.forest.source == "lightgbm" and not floats:
-            raise InvalidInputError(
-                "LightGBM takes sparse rows of float32 or float64. Got "
-                f"{X.dtype} instead; use X.astype('float64')."
-            )
-        return X
+        return checked(self.forest, X)
 
     def _call(self, method: str, X: Any, **params: Any) -> Any:
         whose = "of a model read from a file"

@@ -12,6 +12,7 @@ from skforge.compiler.forest.arrays import ZERO_THRESHOLD
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.frames import is_pandas, is_plain, is_table
 from skforge.compiler.forest.rows import prepare_rows
+from skforge.compiler.forest.sparse_rows import most_entries
 from skforge.exceptions import warn
 from skforge.sources import plain
 from skforge.sources.base import Answers, Array, Source, register
@@ -107,7 +108,7 @@ def _by_row(X: Any) -> Any:
         if not fresh.has_sorted_indices:  # it passes over entries that come too late
             return None
         rows.data[rows.data == -ZERO_THRESHOLD] = 0
-    if plain.most_entries(rows) > 1 or _has_limit(rows.data):
+    if most_entries(rows) > 1 or _has_limit(rows.data):
         return None
     if not by_column and not isinstance(X, csr_matrix):
         _log("Converting data to scipy sparse matrix.")

@@ -314,26 +314,6 @@ def rare_numbers(X: Array) -> Array:
         return X
 
 
-def most_entries(X: Any) -> int:
-    """Count the entries of one position anew: the matrix's flags may be out of date."""
-    if len(X.data) == len(X.indices) and _ascends(X.indices, X.indptr):
-        return min(1, len(X.indices))
-    fresh = type(X)((X.data, X.indices, X.indptr), shape=X.shape)  # checks the format
-    rows = np.repeat(np.arange(X.shape[0], dtype=np.int64), np.diff(fresh.indptr))
-    _, counts = np.unique(rows * X.shape[1] + X.indices, return_counts=True)
-    return int(counts.max(initial=0))
-
-
-def _ascends(indices: Array, indptr: Array) -> bool:
-    whole = len(indptr) and not indptr[0] and indptr[-1] == len(indices)
-    if not whole or (indptr[1:] < indptr[:-1]).any():
-        return False
-    rises = indices[1:] > indices[:-1]
-    starts = indptr[(indptr > 0) & (indptr < len(indices))]
-    rises[starts - 1] = True
-    return bool(rises.all())
-
-
 def dense_columns(X: Any) -> Any:
     from pandas import DataFrame, SparseDtype
 

@@ -17,11 +17,12 @@ import numpy as np
 from skforge._compat import no_warnings
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.frames import is_pandas, is_table, kind_of, labels_of
+from skforge.compiler.forest.sparse_rows import most_entries
 from skforge.compiler.frontends.sklearn.histogram import model_columns
 from skforge.compiler.outputs.steps import Refused
 from skforge.exceptions import UnsupportedModelError
 from skforge.sources.base import Answers, Array, Source, register
-from skforge.sources.plain import ReadArray, Reading, most_entries
+from skforge.sources.plain import ReadArray, Reading
 from skforge.sources.stored_model.model import StoredRules
 
 #: Attributes that ``fit`` of an ensemble replaces and predictions depend on.

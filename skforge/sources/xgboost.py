@@ -20,6 +20,7 @@ from skforge.compiler.forest.frames import (
     kind_of,
 )
 from skforge.compiler.forest.mistakes import check_shape
+from skforge.compiler.forest.sparse_rows import most_entries
 from skforge.compiler.frontends.base import class_names
 from skforge.compiler.frontends.checks import refuse_arguments
 from skforge.exceptions import InvalidInputError, warn
@@ -147,7 +148,7 @@ class _XGBoostRows(Source):
             if X.format == "csc" and X.dtype.kind == "b":
                 known = False  # XGBoost refuses it
             X = X.tocsr() if known and not (strict and self._names) else None
-            if X is not None and plain.most_entries(X) > 1:
+            if X is not None and most_entries(X) > 1:
                 return None  # XGBoost drops duplicates that are missing, and may sort
         else:
             return None

@@ -15,6 +15,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 from skforge import CompiledForest, load_forest
+from skforge.compiler.forest import sparse_rows
 from skforge.compiler.runtime.module import CompiledModule
 from skforge.compiler.runtime.sparse import SparseWalk
 from skforge.exceptions import InvalidInputError, SourceNeededError
@@ -170,7 +171,7 @@ def test_sparse_rows_are_expanded_in_blocks(monkeypatch):
     rows = sp.csr_matrix(with_absent())
     for model in ("rf", "xgb"):
         source, compiled = fitted(model)
-        monkeypatch.setattr("skforge.prediction.blocks.DENSE_BYTES", 7 * 6 * 4)
+        monkeypatch.setattr(sparse_rows, "DENSE_BYTES", 7 * 6 * 4)
         assert np.array_equal(compiled.predict_proba(rows), source.predict_proba(rows))
         assert np.array_equal(compiled.apply(rows), source.apply(rows))
 

@@ -28,9 +28,11 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from threadpoolctl import threadpool_limits
 
 import skforge
+from skforge import Schedule, compile_forest
+from skforge.compiler.forest import sparse_rows
+from skforge.compiler.forest.sparse_rows import most_entries
 from skforge.compiler.runtime.sparse import SparseWalk
 from skforge.exceptions import InvalidInputError, SkforgeError
-from skforge.sources.plain import most_entries
 from tests.plain import plain
 
 pd = pytest.importorskip("pandas")
@@ -256,6 +258,80 @@ def test_an_artifact_says_which_sparse_rows_it_takes():
     )
 
 
+# ------------------------------------------------------------ modules
+
+
+OF_MODULES = ("predict", "predict_raw", "apply", "predict_per_tree", "predict_contribs")
+
+
+@pytest.mark.parametrize("made", [sp.csr_matrix, sp.csc_matrix, sp.coo_array])
+@pytest.mark.parametrize("name", MODELS)
+def test_modules_fill_absent_entries_as_the_source_does(name, made, monkeypatch):
+    monkeypatch.setattr(sparse_rows, "DENSE_BYTES", 7 * WIDTH * 8)
+    rows, absent = made(data()[0]), np.nan if name[:3] == "xgb" else 0.0
+    module = compile_forest(fitted(name)[0], schedule=Schedule())
+    dense = np.where(rows.toarray() == 0, absent, rows.toarray())
+    for method in OF_MODULES:
+        call = getattr(module, method)
+        assert_array_equal(call(rows), call(dense))
+        assert_array_equal(call(made((0, WIDTH))), call(dense[:0]))
+    out = np.empty_like(module.predict(dense))
+    assert module.predict(rows, out=out) is out
+    assert_array_equal(out, module.predict(dense))
+    background = made(data()[0][9:12])
+    assert_array_equal(
+        module.predict_contribs(rows, background=background),
+        module.predict_contribs(dense, background=dense[9:12]),
+    )
+    if module.rounds is not None:
+        stages = [*module.staged_predict(rows)], [*module.staged_predict(dense)]
+        assert_array_equal(*stages)
+
+
+@pytest.mark.parametrize("name", ["lgb", "lgb holes", "xgb", "xgb holes"])
+def test_modules_of_boosters_and_files_take_sparse_rows(name, tmp_path):
+    model, rows = fitted(name)[0], sp.csr_matrix(data()[0])
+    if name.startswith("lgb"):
+        booster, path = model.booster_, tmp_path / "model.txt"
+        wanted, some = booster.predict(rows), booster.predict(rows, num_iteration=2)
+        how = {"num_iteration": 2}
+    else:
+        booster, path = model.get_booster(), tmp_path / "model.json"
+        matrix, how = xgboost.DMatrix(rows), {"iteration_range": (0, 2)}
+        wanted, some = booster.predict(matrix), booster.predict(matrix, **how)
+    booster.save_model(path)
+    for source in (booster, path):
+        module = compile_forest(source, schedule=Schedule())
+        assert_array_equal(module.predict(rows), wanted)
+        assert_array_equal(module.predict(rows, **how), some)
+
+
+def test_modules_of_catboost_take_sparse_rows():
+    library, rows = pytest.importorskip("catboost"), sp.csr_matrix(data()[0])
+    model = library.CatBoostRegressor(
+        iterations=4, verbose=0, allow_writing_files=False
+    ).fit(rows, data()[1])
+    module = compile_forest(model, schedule=Schedule())
+    assert_array_equal(module.predict(rows), model.predict(rows))
+
+
+def test_files_of_lightgbm_refuse_the_number_that_is_0_in_arrays_alone():
+    model = fitted("lgb")[0]
+    rows = sp.csr_matrix(np.full((1, WIDTH), -1.0000000180025095e-35))
+    module = compile_forest(model, schedule=Schedule())
+    forest = plain(skforge.load_forest(model)).fit(data()[0])
+    for call in (module.predict, module.apply, forest.predict, forest.apply):
+        with pytest.raises(InvalidInputError) as error:
+            call(rows)
+        assert str(error.value) == (
+            "the sparse rows hold -1.0000000180025095e-35, which is 0 to LightGBM "
+            "unless rows are sparse, by row; write 0 in its place, or a smaller number."
+        )
+    by_column = sp.csc_matrix(rows)
+    wanted = model.predict_proba(by_column)
+    assert_array_equal(module.predict(by_column), wanted)
+
+
 # ------------------------------------------------------------ answers by entries
 
 
@@ -316,7 +392,7 @@ def test_wide_rows_are_answered_without_a_dense_copy(name, monkeypatch, tmp_path
     def refuse(*_):
         raise AssertionError("the rows were made dense")
 
-    monkeypatch.setattr("skforge.prediction.predictor.blocks.dense_blocks", refuse)
+    monkeypatch.setattr("skforge.prediction.predictor.dense_blocks", refuse)
     monkeypatch.setattr(SparseWalk, "pays", lambda *_: True)  # small forests do not
     for n in (1, 63, 300):
         rows, _ = wide_rows(n, n)

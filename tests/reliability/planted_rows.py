@@ -312,8 +312,8 @@ def zeros_of_lightgbm() -> tuple[Any, Any]:
     ),
     (
         "sources.lightgbm:_by_row",
-        "if plain.most_entries(rows) > 1 or _has_limit(rows.data):",
-        "if plain.most_entries(rows) > 1:",
+        "if most_entries(rows) > 1 or _has_limit(rows.data):",
+        "if most_entries(rows) > 1:",
     ),
     named="CHANGELOG, Wrong predictions, LightGBM and CSR rows",
 )

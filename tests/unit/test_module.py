@@ -259,10 +259,14 @@ REFUSED: dict[str, tuple[Any, str]] = {
         ROWS.astype(np.complex128),
         "rows are complex numbers; pass real numbers.",
     ),
-    "sparse matrix": (
-        sparse.csr_matrix(ROWS),
-        "rows are a sparse matrix, whose absent entries mean 0 to some models and "
-        "missing to others; pass X.toarray(), with NaN where values are missing.",
+    "sparse rows with an entry twice": (
+        sparse.csr_matrix((np.ones(2), [1, 1], [0, 2]), shape=(1, 5)),
+        "the sparse rows have several entries for the same place; add them up with "
+        "X.sum_duplicates(), or keep only one of them.",
+    ),
+    "sparse rows of another width": (
+        sparse.csr_matrix((2, 4)),
+        "the model was trained on 5 features, but the rows have 4 columns.",
     ),
 }
 

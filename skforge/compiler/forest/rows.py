@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from skforge._typing import Array
-from skforge.compiler.forest import frames, mistakes
+from skforge.compiler.forest import frames, mistakes, sparse_rows
 from skforge.compiler.forest.categories import HashedCategories
 from skforge.compiler.forest.forest import Forest
 from skforge.exceptions import InvalidInputError
@@ -44,6 +44,8 @@ def prepare_rows(forest: Forest, X: Any, made: bool = True) -> Array:
         rows = X
     elif frames.is_pandas(X) or frames.is_table(X):
         rows = _of_frame(forest, X)
+    elif sparse_rows.is_sparse(X):
+        rows = np.concatenate([*sparse_rows.blocks_of(forest, X)])
     else:
         rows = _as_array(X, forest.n_features)
     rows = read_columns(forest, rows)
@@ -99,11 +101,6 @@ def read_columns(forest: Forest, rows: Any) -> Any:
 
 
 def _as_array(X: Any, n_features: int) -> Array:
-    if hasattr(X, "tocsr"):
-        raise InvalidInputError(
-            "rows are a sparse matrix, whose absent entries mean 0 to some models and "
-            "missing to others; pass X.toarray(), with NaN where values are missing."
-        )
     if hasattr(X, "collect_schema") and not hasattr(X, "get_columns"):
         raise InvalidInputError("rows are a lazy frame; pass X.collect().")
     why = mistakes.kind_mistake(X, n_features)

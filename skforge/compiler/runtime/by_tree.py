@@ -17,6 +17,7 @@ from skforge._compat import cached_property
 from skforge._docs import documented
 from skforge._typing import Array
 from skforge.compiler.backend import backend_of, on_device
+from skforge.compiler.forest import sparse_rows
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.leaves import Found, finder_of, rows_in
 from skforge.compiler.forest.rows import prepare_rows
@@ -65,6 +66,9 @@ class ByTree:
         """
         if is_device_array(X):
             return on_device().leaves_on_device(self, X)
+        if sparse_rows.is_sparse(X) and self.forest.hashed is None:
+            blocks = sparse_rows.blocks_of(self.forest, X)
+            return np.concatenate([self.apply(rows, n_jobs=n_jobs) for rows in blocks])
         if not self._walks_to_leaves:
             return rows_in(self._found("number", self._made_rows(X), n_jobs))
         rows = prepare_rows(self.forest, X, self.takes_made)

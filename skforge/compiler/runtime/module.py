@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from skforge._docs import documented
 from skforge._typing import Array
 from skforge.compiler.backend import backend_of, on_device
+from skforge.compiler.forest import sparse_rows
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.leaves import leaf_finder
 from skforge.compiler.forest.rows import prepare_rows
@@ -193,6 +194,9 @@ class CompiledModule(ByRound, Explained):
         far = type(X) is not np.ndarray and is_device_array(X)
         if far and (self.takes_made or self.forest.hashed is None):
             return on_device().raw_on_device(self, X)
+        if sparse_rows.is_sparse(X) and self.forest.hashed is None:
+            blocks = sparse_rows.blocks_of(self.forest, X)
+            return np.concatenate([self._raw(rows, n_jobs, output) for rows in blocks])
         if self.forest.aggregate == "linear":
             return self._of_models(X, n_jobs, by_tree=False)
         rows = prepare_rows(self.forest, X, self.takes_made)
