@@ -29,6 +29,7 @@ from skforge.compiler.runtime.kernels import raw_scores
 from skforge.compiler.runtime.module import CompiledModule, compile_forest
 from skforge.exceptions import (
     InvalidInputError,
+    SourceNeededError,
     UnsupportedModelError,
     warn,
     with_article,
@@ -355,6 +356,10 @@ class ForestPredictor(OfRounds):
         entry = self._of_objects.get(method) or self.entries.get(method)
         kernels = partial(self._by_certain_rows, method, n_jobs)
         if (answer := mappings.ask(entry, X, kernels)) is None:
+            source = self.source
+            certain = source.stored is not None and not source.twins
+            if certain and (why := mappings.refusal(X, source.outside)):
+                raise SourceNeededError(why)
             return self.answer(method, mappings.frame(X), n_jobs)
         return answer
 

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from skforge._typing import Array
-from skforge.exceptions import InputWarning, InvalidInputError, warn
+from skforge.exceptions import InputWarning, InvalidInputError, shortened, warn
 
 #: Types of numbers that float64 takes without a question.
 NUMBERS = frozenset(
@@ -248,6 +248,34 @@ class Mappings:
                 where, value = _where(row, alone), columns[at][row]
                 return f"{name!r} of {where} is {value!r}, a value"
         return "the rows have a value"
+
+    def refusal(
+        self, X: Any, outside: Callable[[Array], tuple[int, int] | None]
+    ) -> str | None:
+        """Return which value no stored model takes, in words for who sent the rows.
+
+        None if a model may take the frame of them. ``outside`` returns the place of a
+        number that is too large, in the kernels' rows.
+        """
+        if self._columns.by_frame or self._columns.by_objects:
+            return None
+        columns, alone = self._read(X)
+        for at in self._coded:
+            codes = self._codes(at, list(columns[at]), alone)
+            if None in codes:
+                row = codes.index(None)
+                why = _unlike_training(columns[at][row], self._rules[at])
+                return why and f"{self._names[at]!r} of {_where(row, alone)} is {why}"
+        rows = self.rows(X)
+        if rows is None or (found := outside(rows)) is None:
+            return None
+        at = next(at for at, place in self._places.items() if place == found[1])
+        value = float(columns[at][found[0]])
+        size = "finite numbers" if abs(value) == np.inf else "no numbers of this size"
+        return (
+            f"{self._names[at]!r} of {_where(found[0], alone)} is {value!r}; the model "
+            f"takes {size} there."
+        )
 
     def _in_python(self, X: Any) -> Array | None:
         columns, alone = self._read(X)
@@ -570,6 +598,20 @@ def _code(
             )
         return None  # how the source compares it with texts is its own affair
     return rule.unknown if code is None else code
+
+
+def _unlike_training(label: Any, rule: ColumnRule) -> str | None:
+    """Return what is wrong with a label without a code; None if that is not certain."""
+    known = [name for name in rule.table or () if not is_missing(name)]
+    if is_missing(label) or not known or not all(isinstance(n, str) for n in known):
+        return None
+    missing = "." if rule.missing is None else ", or None if it is missing."
+    shown = shortened(repr(label), 80)
+    if not isinstance(label, str):
+        return f"{shown}; training had texts there. Pass a text{missing}"
+    if rule.unknown is None:
+        return f"{shown}, which training did not have. Pass a text that it had{missing}"
+    return None
 
 
 def _categorical(labels: list[Any], rule: ColumnRule) -> Any:

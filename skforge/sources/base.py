@@ -230,6 +230,10 @@ class Source:
         """Tell whether the model accepts the values of C-contiguous, converted rows."""
         return len(X) > 0
 
+    def outside(self, rows: Array) -> tuple[int, int] | None:
+        """Return the place of a number that a stored model certainly does not take."""
+        return None
+
     def repaired(self, rows: Array) -> Array:
         """Return rows with accepted values in place of those a pipeline refuses."""
         return rows

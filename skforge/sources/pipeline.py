@@ -159,6 +159,11 @@ class PipelineSource(base.Source):
         # A wrapper is stored beside them, and made again from that.
         return PipelineRules(self._known, replace(self.answers, root=None))
 
+    def outside(self, rows: Array) -> tuple[int, int] | None:
+        bounds = self._known.bounds
+        wrong = ~((rows >= bounds.low) & (rows <= bounds.high)) & ~np.isnan(rows)
+        return next(((row, column) for row, column in np.argwhere(wrong)), None)
+
     @property
     def warning(self) -> str:
         return self._known.warning or ""

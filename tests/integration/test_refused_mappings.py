@@ -1,0 +1,166 @@
+"""A value that a stored model takes in no form is refused before there is a frame."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.compose import make_column_transformer
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import (
+    OneHotEncoder,
+    OrdinalEncoder,
+    StandardScaler,
+    TargetEncoder,
+)
+from sklearn.tree import DecisionTreeClassifier
+
+import skforge
+from skforge.exceptions import InvalidInputError, SourceNeededError
+from skforge.runtime.mappings import Mappings
+from tests.plain import plain
+
+pd = pytest.importorskip("pandas")
+
+rng = np.random.default_rng(0)
+X = pd.DataFrame(
+    {
+        "age": rng.integers(18, 80, 300).astype(float),
+        "city": rng.choice(["Bonn", "Ulm", "Kiel"], 300),
+        "flag": rng.random(300) < 0.5,
+    }
+)
+Y = (X["age"] + 20 * (X["city"] == "Ulm") > 50).astype(int)
+GOOD = {"age": 41.0, "city": "Ulm", "flag": True}
+UNKNOWN = {"handle_unknown": "use_encoded_value", "unknown_value": -1}
+ENCODERS = {
+    "one-hot": OneHotEncoder(handle_unknown="ignore"),
+    "one-hot, strict": OneHotEncoder(),
+    "ordinal": OrdinalEncoder(**UNKNOWN),
+    "target": TargetEncoder(random_state=0),
+}
+VALUES: list[tuple[str, Any]] = [
+    *(("city", value) for value in (7, 7.5, True, b"Ulm", "Rom", None, np.nan, 1j)),
+    *(("age", value) for value in (np.inf, -np.inf, 1e300, 1e30, None, True, 2**70)),
+    *(("flag", value) for value in (2, None, np.inf, False)),
+]
+
+
+def pipeline(encoder: Any, scaler: Any) -> Any:
+    columns = (scaler, ["age"]), (encoder, ["city"]), ("passthrough", ["flag"])
+    return make_pipeline(
+        make_column_transformer(*columns), DecisionTreeClassifier(max_depth=4)
+    )
+
+
+def loaded(model: Any, frame: Any) -> Any:
+    file = io.BytesIO()
+    skforge.save(plain(model.fit(frame, Y)).fit(frame), file)
+    return skforge.load(file.getvalue())
+
+
+def model(kind: str) -> Any:
+    if kind in ENCODERS:
+        return loaded(pipeline(ENCODERS[kind], SimpleImputer()), X)
+    if kind == "scaled":
+        return loaded(pipeline(ENCODERS["one-hot"], StandardScaler()), X)
+    frame = X.assign(city=X["city"].astype("category"))
+    if kind == "histograms":
+        found = HistGradientBoostingClassifier(max_iter=5)
+        return loaded(found.set_params(categorical_features="from_dtype"), frame)
+    if kind == "lightgbm":
+        lightgbm = pytest.importorskip("lightgbm")
+        return loaded(lightgbm.LGBMClassifier(n_estimators=5, verbose=-1), frame)
+    xgboost = pytest.importorskip("xgboost")
+    return loaded(xgboost.XGBClassifier(n_estimators=5, enable_categorical=True), frame)
+
+
+def forms(column: str, value: Any) -> list[Any]:
+    row = {**GOOD, column: value}
+    return [row, [GOOD, row], {name: [GOOD[name], row[name]] for name in GOOD}]
+
+
+def asked(fast: Any, rows: Any) -> Any:
+    try:
+        return fast.predict_proba(rows).tolist()
+    except (ValueError, TypeError) as error:
+        return error
+
+
+@pytest.mark.parametrize(
+    "kind", [*ENCODERS, "scaled", "histograms", "lightgbm", "xgboost"]
+)
+@pytest.mark.filterwarnings("ignore")
+def test_what_is_refused_by_hand_is_refused_as_a_frame(kind, monkeypatch):
+    by_hand, by_frame = model(kind), model(kind)
+    cases = [(value, rows) for value in VALUES for rows in forms(*value)]
+    found = [asked(by_hand, rows) for _, rows in cases]
+    monkeypatch.setattr(Mappings, "refusal", lambda *how: None)
+    for ((column, value), rows), answer in zip(cases, found, strict=True):
+        expected = asked(by_frame, rows)
+        if isinstance(answer, Exception):
+            assert isinstance(expected, Exception), (column, value)
+            assert f"{column!r} of " in str(answer) or str(answer) == str(expected)
+        else:
+            assert answer == expected, (column, value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "column", "value", "text"),
+    [
+        (
+            "one-hot",
+            "city",
+            7,
+            "'city' of WHERE is 7; training had texts there. Pass a text, or None if "
+            "it is missing.",
+        ),
+        (
+            "ordinal",
+            "city",
+            b"Ulm",
+            "'city' of WHERE is b'Ulm'; training had texts there. Pass a text, or None "
+            "if it is missing.",
+        ),
+        (
+            "xgboost",
+            "city",
+            "Rom",
+            "'city' of WHERE is 'Rom', which training did not have. Pass a text that "
+            "it had, or None if it is missing.",
+        ),
+        (
+            "one-hot",
+            "age",
+            -np.inf,
+            "'age' of WHERE is -inf; the model takes finite numbers there.",
+        ),
+        (
+            "scaled",
+            "age",
+            1e300,
+            "'age' of WHERE is 1e+300; the model takes no numbers of this size there.",
+        ),
+    ],
+)
+def test_the_error_names_key_and_value_without_a_frame(
+    kind, column, value, text, monkeypatch
+):
+    fast = model(kind)
+    expected = fast.predict_proba(GOOD)
+
+    def no_frame(*how):
+        raise InvalidInputError("a frame")
+
+    monkeypatch.setattr(Mappings, "frame", no_frame)
+    for rows, where in zip(
+        forms(column, value), ("the row", "row 1", "row 1"), strict=True
+    ):
+        with pytest.raises(SourceNeededError) as error:
+            fast.predict_proba(rows)
+        assert str(error.value) == text.replace("WHERE", where)
+    np.testing.assert_array_equal(fast.predict_proba(GOOD), expected)
