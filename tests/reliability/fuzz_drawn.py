@@ -147,8 +147,15 @@ def _of_categories(seed: int) -> Iterator[list[Any]]:
     yield _line(seed, "categories", attempt(seed))
 
 
+def _of_sweep(seed: int) -> Iterator[list[Any]]:
+    from tests.reliability.sweep import attempt
+
+    yield _line(seed, "sweep", attempt(seed))
+
+
 if __name__ == "__main__":
     attempts = {
+        "sweep": _of_sweep,
         "models": _of_model,
         "pipelines": _of_pipeline,
         "sparse": _of_sparse,
