@@ -5,7 +5,7 @@ Categories are read by their hashes; see :mod:`~skforge.compiler.runtime.hashed_
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -17,6 +17,14 @@ from skforge.compiler.forest.sparse_rows import most_entries
 from skforge.exceptions import InvalidInputError
 from skforge.sources import plain
 from skforge.sources.base import Answers, Source, register
+
+
+def _is_number(dtype: Any) -> bool:
+    """Tell whether CatBoost takes a column that it does not read, whatever it holds."""
+    if frames.is_plain(dtype):
+        return True
+    number = frames.number_of(dtype)
+    return number is not None and number.kind != "b" and not frames.is_date(dtype)
 
 
 @register
@@ -106,7 +114,7 @@ class CatBoostSource(Source):
         if hashed is not None and len(labels) > width:
             return X  # it reads further columns as numbers, which they may not be
         if names is None and frames.is_pandas(X) and len(labels) > width:
-            return X.iloc[:, :width]
+            return X.iloc[:, :width] if self._passes_over(X, range(width)) else X
         unknown = names is None or not {*names} <= {*labels}
         if unknown or len({*labels}) < len(labels) or labels == list(names or ()):
             return X
@@ -114,9 +122,19 @@ class CatBoostSource(Source):
         flags = np.zeros(0) if hashed is None else hashed.is_category
         if len(flags) and (flags[places] != flags).any():
             return X  # it takes the columns at the places of categories for these
+        if len(labels) > width and not self._passes_over(X, places):
+            return X
         if frames.is_pandas(X):
             return X.iloc[:, places]
         return X[:, places] if hasattr(X, "get_columns") else X.select(places)
+
+    def _passes_over(self, X: Any, places: Sequence[int]) -> bool:
+        """Tell whether CatBoost takes the columns that it does not read: as numbers."""
+        if self.model is None or not hasattr(X, "dtypes"):  # nor pyarrow's tables
+            return True
+        return all(
+            _is_number(dtype) for i, dtype in enumerate(X.dtypes) if i not in places
+        )
 
     def _call(self, method: str, X: Any, **params: Any) -> Any:
         if self.forest.hashed is not None and frames.kind_of(X) == "polars":

@@ -88,6 +88,9 @@ FAMILIES: dict[str, Family] = {
     "models": lambda _, quick: fuzz_drawn.models(60 if quick else 3_000, WORKERS),
     "pipelines": lambda _, quick: fuzz_drawn.pipelines(60 if quick else 3_000, WORKERS),
     "sanitize": _sanitize,
+    "sweep": lambda _, quick: fuzz_drawn.pipelines(
+        60 if quick else 3_000, WORKERS, kind="sweep"
+    ),
     "sparse": lambda _, quick: fuzz_drawn.pipelines(
         60 if quick else 1_000, WORKERS, kind="sparse"
     ),

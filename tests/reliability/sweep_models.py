@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -69,7 +70,9 @@ def _roles(choose: Any, kinds: list[str]) -> dict[str, str]:
 def _target(choose: Any, random: Any, X: Any, classes: bool) -> tuple[Any, str]:
     scores = random.normal(size=len(X))
     for name in X:
-        values = pd.factorize(X[name])[0] if X[name].dtype.kind not in "fiub" else X[name]
+        values = (
+            pd.factorize(X[name])[0] if X[name].dtype.kind not in "fiub" else X[name]
+        )
         scores = scores + np.nan_to_num(np.asarray(values, float) % 7)
     kind = choose(["usual"] * 6 + ["constant"])
     if kind == "constant":
@@ -130,6 +133,32 @@ class _Named:
         self.model.fit(X, y, categorical_feature=named)
 
 
+def _reloaded(choose: Any, X: Any, classes: bool) -> tuple[Any, str]:
+    """Return a model that is written and read by another class when it is trained."""
+    import catboost as cb
+    import xgboost as xgb
+
+    make, others = choose(
+        [
+            (_xgboost, [xgb.XGBRegressor, xgb.XGBClassifier, xgb.XGBModel]),
+            (_catboost, [cb.CatBoost, cb.CatBoostRegressor, cb.CatBoostClassifier]),
+        ]
+    )
+    model, how = make(choose, X[[]] if make is _catboost else X, classes)
+    other = choose(others)()
+    return _Reloaded(model, other), f"{type(other).__name__} of {how}"
+
+
+class _Reloaded:
+    def __init__(self, trained: Any, other: Any) -> None:
+        self._trained, self.model = trained, other
+
+    def fit(self, X: Any, y: Any) -> None:
+        with tempfile.NamedTemporaryFile(suffix=".json") as file:
+            self._trained.fit(X, y).save_model(file.name)
+            self.model.load_model(file.name)
+
+
 def _is_label(column: Any) -> bool:
     return str(column.dtype) == "category"
 
@@ -148,7 +177,7 @@ def _catboost(choose: Any, X: Any, classes: bool) -> tuple[Any, str]:
     import catboost as cb
 
     kind = cb.CatBoostClassifier if classes else cb.CatBoostRegressor
-    named = [name for name in X if _is_label(X[name])]
+    named = [n for n in X if X[n].dtype.kind not in "fiub"]
     named += [n for n in X if X[n].dtype.kind in "i" and choose([True, False])]
     how = {"iterations": choose([1, 5]), "verbose": 0, "thread_count": 1}
     how |= {"allow_writing_files": False, "cat_features": named or None}
@@ -240,6 +269,7 @@ def _register(name: str, kinds: list[str], make: Callable[..., Any]) -> None:
 _register("LightGBM", _ALL, _lightgbm)
 _register("XGBoost", [*ROLES, "category", "codes", "ordered"], _xgboost)
 _register("CatBoost", [*ROLES, "category", "codes", "texts"], _catboost)
+_register("of another class", [*ROLES], _reloaded)
 _register("histogram", _ALL, _histogram)
 _register("scikit-learn", _NUMBERS, _sklearn)
 _register("others", _NUMBERS, _others)

@@ -531,6 +531,35 @@ def test_frames_are_matched_by_name():
         kept.predict(renamed)
 
 
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("kind", ["text", "date", "category", "boolean", "Float64"])
+def test_a_further_column_that_catboost_cannot_read(named, kind):
+    """CatBoost does not read it, and takes numbers alone."""
+    pandas = pytest.importorskip("pandas")
+    X, y = make_rows()
+    frame = pandas.DataFrame(X.astype(np.float64), columns=list("abcde"))
+    model = train(X=frame if named else X, y=y)
+    fast = plain(model).fit(frame if named else X)
+    further = {
+        "text": "oslo",
+        "date": pandas.Timestamp("2026-01-01"),
+        "category": pandas.Categorical([*"xy"] * (N // 2)),
+        "boolean": pandas.array([True, None] * (N // 2), "boolean"),
+        "Float64": pandas.array([1.0, None] * (N // 2), "Float64"),
+    }
+    rows = frame.assign(z=further[kind])
+    if kind == "Float64":
+        library = fast.counters()["library"]["calls"]
+        same_bits(fast.predict(rows), model.predict(rows))
+        assert fast.counters()["library"]["calls"] == library
+        return
+    with pytest.raises(cb.CatBoostError) as expected:
+        model.predict(rows)
+    with pytest.raises(cb.CatBoostError) as error:
+        fast.predict(rows)
+    assert str(error.value) == str(expected.value)
+
+
 def test_arrays_lists_and_sparse_rows():
     sparse = pytest.importorskip("scipy.sparse")
     X, y = make_rows(missing=0)
