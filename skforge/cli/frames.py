@@ -64,7 +64,9 @@ class Rows:
         """
         column = self.plain.iloc[:, place]
         if self.spelled is None:
-            return column if is_category(column) else column.astype(object)
+            if is_category(column):
+                return column
+            return column.astype(object).where(column.notna(), np.nan)
         spelled = self.spelled.iloc[:, place].astype(object)
         if known is None:
             return spelled

@@ -35,9 +35,13 @@ _RAW: dict[str, dict[str, Any]] = {
     "catboost.core.CatBoost": {"prediction_type": "RawFormulaVal"},
 }
 
-#: How a model takes rows of its columns, and what it answers to them.
+#: How a model's user has rows of its columns, and what it answers to them.
 Given: TypeAlias = Callable[[Rows], Any]
 Answer: TypeAlias = Callable[[Any], Any]
+
+
+def unchanged(frame: Any) -> Any:
+    return frame
 
 
 class NoLibraryError(Exception):
@@ -48,8 +52,8 @@ class NoLibraryError(Exception):
 class Library:
     """A model in its own library.
 
-    ``name`` is that of the library; ``answers`` are by method, of what ``given`` makes
-    of rows.
+    ``name`` is that of the library. ``given`` makes a frame of rows, ``taken`` what the
+    model takes of a frame, and ``answers`` are by method.
     """
 
     name: str
@@ -59,11 +63,18 @@ class Library:
     width: int
     #: Whether rows may lack some columns.
     part: bool = False
+    taken: Answer = unchanged
+    #: Whether it answers with numbers of classes.
+    numbered: bool = False
     #: Whether names may have spaces, for which LightGBM has underscores.
     spaces: bool = True
 
     def rows(self, rows: Rows, places: Sequence[int] | None = None) -> Any:
         """Return rows of a file as the library takes them."""
+        return self.taken(self.frame(rows, places))
+
+    def frame(self, rows: Rows, places: Sequence[int] | None = None) -> Any:
+        """Return the columns of the model, as its user has them in Python."""
         how = places, self.part, self.spaces
         return self.given(rows.of(self.names, self.width, *how))
 
@@ -75,8 +86,10 @@ class Library:
             return self.answers[method](X)
 
 
-def library_of(path: Path, model: Any, forest: Forest, spec: RowSpec) -> Library | None:
+def library_of(path: Path, model: Any, forest: Any, spec: RowSpec) -> Library | None:
     """Return an opened model in its own library; None if no library takes it.
+
+    The ``forest`` is that of a model that is no estimator.
 
     Raises NoLibraryError if the library is not installed, or refuses the model.
     """
@@ -127,7 +140,9 @@ def _estimator(live: Any, spec: RowSpec) -> Library:
     elif is_a(live, "lightgbm.sklearn.LGBMModel"):
         names, given = spec.names, partial(_lightgbm_rows, live.booster_, spec)
     names = None if names is None else [str(each) for each in names]
-    return Library(name, answers, given, names, width, part, not spec.underscores)
+    taken = _as_array if spec.names is None and not spec.framed else unchanged
+    spaces = not spec.underscores
+    return Library(name, answers, given, names, width, part, taken, spaces=spaces)
 
 
 def _predict_of(live: Any) -> Any:
@@ -138,8 +153,11 @@ def _predict_of(live: Any) -> Any:
     return live.predict
 
 
+def _as_array(frame: Any) -> Any:
+    return frame.to_numpy()  # as it was trained
+
+
 def _as_trained(spec: RowSpec, rows: Rows) -> Any:
-    """Return a frame, or an array for a model that was trained on one."""
     there = [str(name) for name in rows.plain.columns]
     places = {name: i for i, name in enumerate(spec.names or there)}
     columns = []
@@ -153,8 +171,7 @@ def _as_trained(spec: RowSpec, rows: Rows) -> Any:
             columns.append(rows.texts(i, spec.texts.get(place, ())))
         else:
             columns.append(rows.numbers(i))
-    frame = joined(columns, there)
-    return frame if spec.names is not None or spec.framed else frame.to_numpy()
+    return joined(columns, there)
 
 
 # ------------------------------------------------------------ boosters and files
@@ -184,14 +201,14 @@ def _xgboost(booster: Any, forest: Forest, spec: RowSpec) -> Library:
         "apply": partial(predict, pred_leaf=True),
     }
 
-    def given(rows: Rows) -> Any:
+    def taken(frame: Any) -> Any:
         from xgboost import DMatrix
 
-        frame = _xgboost_frame(booster, rows)
         return DMatrix(frame, enable_categorical=True, nthread=1)
 
-    width = booster.num_features()
-    return Library("XGBoost", answers, given, booster.feature_names, width)
+    names, width = booster.feature_names, booster.num_features()
+    given = partial(_xgboost_frame, booster)
+    return Library("XGBoost", answers, given, names, width, False, taken, True)
 
 
 def _xgboost_frame(booster: Any, rows: Rows) -> Any:
@@ -252,7 +269,8 @@ def _lightgbm(booster: Any, forest: Forest, spec: RowSpec) -> Library:
     }
     names, width = given_names(booster.feature_name()), booster.num_feature()
     given = partial(_lightgbm_rows, booster, spec)
-    return Library("LightGBM", answers, given, names, width, spaces=False)
+    how = unchanged, True, False
+    return Library("LightGBM", answers, given, names, width, False, *how)
 
 
 def _lightgbm_rows(booster: Any, spec: RowSpec, rows: Rows) -> Any:
@@ -327,15 +345,18 @@ def _onnx_file(path: Path, forest: Forest, spec: RowSpec) -> Library:
             found = DataFrame(found).to_numpy(np.float32)
         return found[:, 0] if found.shape[1:] == (1,) else found
 
-    def given(rows: Rows) -> Array:
-        places = range(rows.plain.shape[1])
-        columns = [rows.numbers(i).to_numpy().astype(dtype) for i in places]
-        return np.stack(columns, axis=1)
+    def given(rows: Rows) -> Any:
+        columns = [rows.numbers(i) for i in range(rows.plain.shape[1])]
+        return joined(columns, rows.plain.columns)
+
+    def taken(frame: Any) -> Array:
+        return frame.to_numpy().astype(dtype)
 
     answers = {"predict": partial(answer, 0)}  # labels or scores
     if forest.classifies:
         answers["predict_proba"] = partial(answer, -1)
-    return Library("ONNX Runtime", answers, given, None, forest.n_columns)
+    width = forest.n_columns
+    return Library("ONNX Runtime", answers, given, None, width, taken=taken)
 
 
 #: What asks a model that is no estimator, and the libraries that open files.

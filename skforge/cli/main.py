@@ -1,8 +1,8 @@
-"""``skforge demo | bench | predict | inspect | tune | export | warm | plot | doctor``.
+"""``skforge demo | bench | predict | inspect | tune | verify | export | warm | ...``.
 
 Exit codes: 0 success; 1 predictions differ from the source's; 2 a bad option, model
-file, data file or schedule; 3 a fault of skforge, or
-first rows that the library answers otherwise; 130 Ctrl-C.
+file, data file or schedule; 3 a fault of skforge, or first rows that the library
+answers otherwise; 130 Ctrl-C.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from skforge.cli.inspect import inspect
 from skforge.cli.options import with_options
 from skforge.cli.predict import predict
 from skforge.cli.tune import plot, tune
+from skforge.cli.verify import verify
 from skforge.cli.warm import warm
 
 app = typer.Typer(
@@ -32,7 +33,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for _command in (demo, bench, predict, inspect, tune, export, warm, plot, doctor):
+_COMMANDS = demo, bench, predict, inspect, tune, verify, export, warm, plot, doctor
+for _command in _COMMANDS:
     app.command()(with_options(_command))
 
 

@@ -99,7 +99,7 @@ def show_schedules(console: Console, module: CompiledModule) -> None:
     served: dict[Schedule, list[tuple[int, int | None]]] = {}
     for ends, schedule in module.schedules.items():
         served.setdefault(schedule, []).append(ends)
-    _title(console, f"Schedules and their loops, on {module.target}")
+    title(console, f"Schedules and their loops, on {module.target}")
     for schedule, ranges in served.items():
         console.print(Text(f"  batches of {ranges_of(merged(dict.fromkeys(ranges)))}:"))
         nest = str(schedule.loop_nest(module.forest)).splitlines()[1:]
@@ -107,11 +107,11 @@ def show_schedules(console: Console, module: CompiledModule) -> None:
             console.print(Text(f"    {line}", style=style), soft_wrap=True)
 
 
-def _title(console: Console, text: str) -> None:
+def title(console: Console, text: str) -> None:
     console.print(Text(f"\n{text}", style="bold"))
 
 
-def _table(*columns: str, right: Sequence[str] = ()) -> Table:
+def new_table(*columns: str, right: Sequence[str] = ()) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
     for column in columns:
         table.add_column(column, justify="right" if column in right else "left")
@@ -122,8 +122,8 @@ def _table(*columns: str, right: Sequence[str] = ()) -> Table:
 def check(
     console: Console, pairs: Sequence[Pair], rows: Mapping[str, RowArray]
 ) -> bool:
-    _title(console, "Predictions, compared bit by bit")
-    table = _table("skforge", "source", "rows", "bits")
+    title(console, "Predictions, compared bit by bit")
+    table = new_table("skforge", "source", "rows", "bits")
     good = True
     for pair in pairs:
         for kind, X in rows.items():
@@ -160,11 +160,11 @@ def speed(
 ) -> None:
     from skforge.prediction.verification import take_rows
 
-    _title(console, "Time of one call on one thread, median of interleaved rounds")
+    title(console, "Time of one call on one thread, median of interleaved rounds")
     both = all(pair.is_timed for pair in pairs)
     right = ("rows", "time", "per row", "its time", "speedup")
     others = ("source", "its time", "speedup") if both else ("per row",)
-    table = _table("rows", "skforge", "time", *others, right=right)
+    table = new_table("rows", "skforge", "time", *others, right=right)
     calls = {f"skforge {pair.name}": pair.compiled for pair in pairs}
     if both:
         calls |= {f"source {pair.name}": pair.source for pair in pairs}

@@ -86,7 +86,7 @@ MODELS = {
     "xgboost.json": (lambda p: _xgboost().fit(TWO, Y).save_model(p), TWO),
     "xgboost.ubj": (lambda p: _xgboost().fit(CODED, CLASSES).save_model(p), CODED),
     "softmax.json": (_softmax, GAPS[NUMBERS]),
-    "lightgbm.txt": (lambda p: _lightgbm().fit(TWO, Y).booster_.save_model(p), TWO),
+    "lightgbm.txt": (lambda p: _lightgbm().fit(CODED, Y).booster_.save_model(p), CODED),
     "three.txt": (
         lambda p: _lightgbm().fit(CODED, CLASSES).booster_.save_model(p),
         CODED,
@@ -112,7 +112,7 @@ MODELS = {
         lambda p: joblib.dump(_xgboost().fit(TWO, Y).get_booster(), p),
         TWO,
     ),
-    "lightgbm.joblib": (lambda p: joblib.dump(_lightgbm().fit(TWO, Y), p), TWO),
+    "lightgbm.joblib": (lambda p: joblib.dump(_lightgbm().fit(CODED, Y), p), CODED),
     "catboost.joblib": (
         lambda p: joblib.dump(_catboost(cat_features=["city"]).fit(FRAME, Y), p),
         FRAME,
@@ -245,8 +245,8 @@ CATEGORIES, NUMBERS_OF, TEXTS = values.categories, values.numbers, values.texts
 
 
 def categories_by_position(monkeypatch):
-    def wrong(column, known, spelled):
-        made = CATEGORIES(column, known, spelled)
+    def wrong(*args):
+        made = CATEGORIES(*args)
         return made.rename_categories([*made.categories[1:], made.categories[0]])
 
     monkeypatch.setattr(values, "categories", wrong)
