@@ -336,7 +336,7 @@ def columns_of_csv(t: Trial) -> None:
     "categories by position instead of by name",
     (
         "cli.values:categories",
-        "return Categorical.from_codes(table[codes], categories=list(place))",
+        "return Categorical.from_codes(table[codes], categories=names)",
         "return Categorical.from_codes(codes % len(known), categories=list(known))",
     ),
 )
@@ -369,8 +369,8 @@ def empty_cells(t: Trial) -> None:
     "a text of a file read as missing",
     (
         "cli.data:RowsFile._part",
-        "spec, spelled = self._spec, self.table.spelled",
-        "spec, spelled = self._spec, True",
+        "spec, spelled = self.spec, self.table.spelled",
+        "spec, spelled = self.spec, True",
     ),
     named="CHANGELOG, Command line, Parquet and Arrow",
 )
