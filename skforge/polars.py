@@ -84,6 +84,12 @@ def predict(
             "The model was trained without feature names; pass the columns of its "
             f"{rows.width} features, in the order of training."
         )
+    if rows.names is None and rows.underscores and (rows.categories or rows.unread):
+        raise InvalidInputError(
+            "The model takes categories by name, and the columns of its training frame "
+            "have no names but LightGBM's own (Column_0, …); train it on a frame whose "
+            "columns have others."
+        )
     predictor = _Predictor(fast, method, answer, rows)
     return (
         pl.struct(*(columns or rows.names or ()))

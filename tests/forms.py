@@ -184,6 +184,9 @@ FRAMES: dict[str, Maker] = {
     "category": with_categories,
     "category of numbers": lambda f: f.assign(b=pd.Categorical(np.arange(len(f)) % 3)),
     "categories in another order": lambda f: with_categories(f, LEVELS[::-1]),
+    "an ordered category": lambda f: with_categories(f).assign(
+        b=lambda g: g["b"].cat.as_ordered()
+    ),
     "an unseen category": lambda f: with_categories(f, ["low", "mid", "new"]),
     "an unused category": lambda f: f.assign(
         b=pd.Categorical(["mid"] * len(f), [*LEVELS, "new"])

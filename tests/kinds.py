@@ -272,6 +272,12 @@ MODELS: dict[str, Kind] = {
         clone(HIST).set_params(categorical_features="from_dtype"), "two", "categories"
     ),
     "lightgbm of categories": Kind(lgb.LGBMClassifier(**LIGHT), "two", "categories"),
+    "lightgbm of categories as numbers": Kind(
+        lgb.LGBMClassifier(**LIGHT),
+        "two",
+        "categories",
+        fit={"categorical_feature": []},
+    ),
     "lightgbm, roots": Kind(lgb.LGBMRegressor(reg_sqrt=True, **LIGHT), "values"),
     "lightgbm, cross-entropy": Kind(
         lgb.LGBMRegressor(objective="cross_entropy_lambda", **LIGHT), "two"

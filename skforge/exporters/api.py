@@ -300,11 +300,20 @@ def _parts(
     return compiled.forest_, table, cpu, compiled.reduction, source
 
 
-def _columns(source: Source) -> MappingColumns | None:
+#: Frames would be arrays of their values, if nothing was said.
+_CODES = (
+    "the model knows categories by name, but not the columns that hold them; pass an "
+    "array of their codes, or export a CompiledForest that was fitted with a frame of "
+    "training"
+)
+
+
+def _columns(source: Source) -> MappingColumns | str | None:
+    """Return how a wheel reads rows with names, why it does not, or None."""
     try:
         columns = source.columns()
     except InvalidInputError:  # the model has no names
-        return None
+        return _CODES if source.forest.names_categories else None
     if columns is None or source.reading() is None:
         return None
     return replace(columns, by_frame=False)

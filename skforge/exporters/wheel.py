@@ -153,7 +153,7 @@ def wheel(
     file: str,
     binary: bytes,
     metadata: bytes,
-    columns: MappingColumns | None,
+    columns: MappingColumns | str | None,
 ) -> tuple[str, bytes]:
     """Return the name and the bytes of a wheel with a shared library.
 

@@ -6,8 +6,10 @@ and users name other features. A value is never taken for a code.
 
 from __future__ import annotations
 
+import importlib
 import pickle
 import warnings
+import zipfile
 from typing import Any
 
 import numpy as np
@@ -228,6 +230,48 @@ def test_polars_and_the_command_line_read_values(name, tmp_path):
             assert ran.exit_code == 0, ran.output
             assert np.array_equal(np.load(out), model.predict(frame))
             out.unlink()
+
+
+def test_columns_without_names_of_their_own_have_no_values_in_polars():
+    pl = pytest.importorskip("polars")
+    from skforge.polars import predict
+
+    frame = pd.DataFrame({"Column_0": x, "Column_1": zips})
+    model = lgb.LGBMRegressor(n_estimators=2, n_jobs=1, verbose=-1)
+    fast = plain(model.fit(frame, score(frame))).fit(frame)
+    with pytest.raises(InvalidInputError) as info:
+        predict(fast, pl.all())
+    assert str(info.value) == (
+        "The model takes categories by name, and the columns of its training frame "
+        "have no names but LightGBM's own (Column_0, …); train it on a frame whose "
+        "columns have others."
+    )
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_wheels_take_no_value_for_a_code(known, tmp_path, monkeypatch):
+    model, frame = trained("a number in place")
+    name = f"stars_{known}".lower()
+    source = plain(model).fit(frame) if known else skforge.load_forest(model.booster_)
+    path = skforge.export(source, tmp_path / "wheel", name=name, kind="wheel")
+    with zipfile.ZipFile(next(path.glob("*.whl"))) as wheel:
+        wheel.extractall(tmp_path / "unpacked")
+    monkeypatch.syspath_prepend(str(tmp_path / "unpacked"))
+    package = importlib.import_module(name)
+    columns, expected = values_of(frame), model.predict(frame)
+    for rows in (columns, frame.astype({"stars": int}), frame):
+        if known:
+            assert np.array_equal(package.predict(rows), expected)
+            continue
+        with pytest.raises(ValueError) as info:
+            package.predict(rows)
+        assert str(info.value) == (
+            "the model knows categories by name, but not the columns that hold them; "
+            "pass an array of their codes, or export a CompiledForest that was fitted "
+            "with a frame of training"
+        )
+    codes = frame.assign(stars=frame["stars"].cat.codes).to_numpy(float)
+    assert np.array_equal(package.predict(codes), expected)
 
 
 @pytest.mark.filterwarnings("ignore::skforge.exceptions.PerformanceWarning")

@@ -149,6 +149,12 @@ OTHER = (
             rf"b'a,b\n1,2\n'{OTHER}",
         ),
         (
+            "tree\rversion=v4\r" + "Tree=0\r" * 999,  # lines of old Macs
+            UnsupportedModelError,
+            "This text is not a model that skforge recognises: it begins with "
+            rf"b'tree\rversion=v4\r'{OTHER}",
+        ),
+        (
             b"/models/fraud.json",
             UnsupportedModelError,
             "This bytes object is not a model that skforge recognises: it begins with "
@@ -168,7 +174,16 @@ OTHER = (
             "Booster.save_model.",
         ),
     ],
-    ids=["empty", "empty array", "csv", "csv text", "path", "pickle", "json"],
+    ids=[
+        "empty",
+        "empty array",
+        "csv",
+        "csv text",
+        "old lines",
+        "path",
+        "pickle",
+        "json",
+    ],
 )
 def test_contents_that_are_no_models_say_what_they_are(model, kind, text):
     for call in (load_forest, compile_forest, lambda m: CompiledForest(m).fit(X)):

@@ -113,7 +113,7 @@ def content_of(model: object) -> bytes | None:
 
 
 #: What the text of a model has, and no path.
-_IS_TEXT = re.compile(r"\n|^\s*\{\s*\"")
+_IS_TEXT = re.compile(r"[\r\n]|^\s*\{\s*\"")
 
 
 def is_path(model: object) -> bool:
