@@ -43,6 +43,7 @@ ENTRIES: dict[str, frozenset[str]] = {
             *("gb, exponential", "hist of names", "bagging of three names"),
             # with NumPy's own exp and sums
             *("gb of odd", "hist of odd", "adaboost of names", "adaboost of odd"),
+            "xgboost, softmax",
         ),
         frozenset(METHODS),
     ),
@@ -143,6 +144,7 @@ def test_an_entry_is_there_for_every_method_that_can_have_one(name):
         *("xgboost of two", "xgboost of three", "lightgbm of names", "hist of names"),
         *("lightgbm of three", "gb of odd", "hist of odd", "gb of names"),
         *("adaboost of names", "adaboost of odd", "forest of two", "forest of three"),
+        "xgboost, softmax",
     ],
 )
 def test_probabilities_lie_in_memory_as_the_sources(name):

@@ -274,6 +274,31 @@ def test_multiclass_boosting_of_scikit_learn(transform, n_outputs):
         check_all_outputs(replace(forest, leaf_value=leaves), sizes)
 
 
+@pytest.mark.parametrize("n_outputs", [3, 8, 10, 140])
+def test_the_softmax_objective_of_xgboost(n_outputs):
+    """The answer is a class, and probabilities are SciPy's, of float32."""
+    forest = forest_of(n_outputs, "argmax", n_trees=2 * n_outputs)
+    random, shape = np.random.default_rng(n_outputs), forest.leaf_value.shape
+    sizes = (1, 2, 3, 7, 2000 // n_outputs)
+    there = {"raw", "transformed", "probabilities", "labels"}
+    for leaves in (
+        forest.leaf_value,
+        random.integers(0, 2, shape),  # ties
+        random.standard_normal(shape) * 60,
+        random.standard_normal(shape) * 1e-40,
+        random.standard_normal(shape) * 1e36,
+    ):
+        changed = replace(forest, leaf_value=leaves.astype(np.float32))
+        changed = replace(changed, base=np.zeros(n_outputs, np.float32))
+        assert check_all_outputs(changed, sizes) == there
+    far = random.choice([np.inf, -np.inf, np.nan, 0.0], shape).astype(np.float32)
+    module = compiled(replace(forest, leaf_value=far))
+    for output in ("transformed", "labels"):
+        rows = rows_of(forest, 12)
+        with np.errstate(all="ignore"):
+            assert_equal(module.entry(output)(rows), wanted(module, output, rows))
+
+
 def test_exponentials_of_numpy():
     kind = 1, "numpy_exp", "float64", "float64"
     forest = forest_of(*kind, source="sklearn", task="regression")
@@ -292,23 +317,28 @@ def test_exponentials_of_numpy():
         ("hist_softmax", 3, np.inf, "invalid value encountered in subtract"),
         ("gb_softmax", 3, (-1.5e308, 1.5e308), "overflow encountered in subtract"),
         ("samme", 3, np.inf, "invalid value encountered in subtract"),
+        ("argmax", 3, np.inf, "invalid value encountered in subtract"),
+        ("argmax", 3, (-3e38, 3e38), "overflow encountered in subtract"),
     ],
 )
 def test_scores_of_which_numpy_warns_are_declined(
     transform, n_outputs, leaves, warning
 ):
+    boosted = transform == "argmax"
+    sums = "float32" if boosted else "float64"
     forest = forest_of(
         n_outputs,
         transform,
         "float64",
-        "float64",
+        sums,
         n_trees=n_outputs,
-        base=np.zeros(n_outputs),
-        source="sklearn",
+        base=np.zeros(n_outputs, sums),
+        source="xgboost" if boosted else "sklearn",
         task="multiclass" if n_outputs > 1 else "regression",
     )
     shape = forest.leaf_value.shape
     far = np.resize(leaves, shape) if np.ndim(leaves) else np.full(shape, leaves)
+    far = far.astype(sums)
     output = "transformed" if n_outputs == 1 else "probabilities"
     module = compiled(replace(forest, leaf_value=far))
     entry, rows = module.entry(output), rows_of(forest, 2)

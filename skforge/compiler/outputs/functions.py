@@ -44,6 +44,7 @@ BY_NUMPY: dict[FunctionName, tuple[NumPyLoop, ...]] = {
     "softmax_by_rows": ("exp", "add"),
     "softmax_by_columns": ("exp", "add"),
     "samme": ("exp", "add"),
+    "scipy_softmax": ("exp", "add"),
 }
 
 
@@ -53,11 +54,11 @@ class ScoreFunction:
 
     ``code`` says how entries and exports write it, in the C library's arithmetic:
     ``value``, of each score in its place; ``row``, of a row's scores in their places;
-    ``columns``, of a row's scores, to other places. ``own`` functions have code in
-    another arithmetic, of float64 scores, for entries alone. None: only arrays have it,
-    because NumPy and SciPy round differently. GPUs compute those ``on_devices``; with
-    ``exp``, which is the device's own, results are within 8 units in the last place of
-    the host's, and others have the host's bits. ``width`` tells the number of columns.
+    ``columns``, of a row's scores, to other places. ``own`` functions have code of
+    another kind, for entries alone. None: only arrays have it. GPUs compute those
+    ``on_devices``; with ``exp``, which is the device's own, results are within 8 units
+    in the last place of the host's, and others have the host's bits. ``width`` tells
+    the number of columns.
     """
 
     of: Of
@@ -119,7 +120,7 @@ FUNCTIONS: dict[FunctionName, ScoreFunction] = {
     "first_greatest": _label(onnx.first_greatest),
     "pair": _label(sklearn.pair),
     "argmax": ScoreFunction(
-        lambda x, spec, on: x.argmax(axis=1).astype(x.dtype), on_devices=True
+        lambda x, spec, on: x.argmax(axis=1).astype(x.dtype), "own", on_devices=True
     ),
     "sorted": ScoreFunction(lambda x, spec, on: on.sort(x), on_devices=True),
     "expit": ScoreFunction(sklearn.both_expit),
@@ -135,7 +136,7 @@ FUNCTIONS: dict[FunctionName, ScoreFunction] = {
     "weighted_median": ScoreFunction(sklearn.weighted_median),
     "path_score": ScoreFunction(sklearn.path_scores, "own"),
     "path_decision": ScoreFunction(sklearn.path_decision),
-    "scipy_softmax": ScoreFunction(_scipy_softmax),
+    "scipy_softmax": ScoreFunction(_scipy_softmax, "own"),
     "fast_exp": ScoreFunction(lambda x, spec, on: catboost.exp(x.reshape(-1)), "own"),
     "fast_softmax": ScoreFunction(lambda x, spec, on: catboost.softmax(x), "own"),
     "uncertainty": ScoreFunction(lambda x, spec, on: catboost.uncertainty(x), "own"),

@@ -86,7 +86,7 @@ def library_of(xp: Any) -> ArrayLibrary:
 
 # NumPy computes powers and exponentials with vector code of its own, whose last bit
 # differs from the C library's, and adds in an order of its own. A ufunc is a table of C
-# functions: the float64 one is looked up there, and used only if it matches NumPy's
+# functions: that of a dtype is looked up there, and used only if it matches NumPy's
 # results for many values.
 
 NumPyLoop: TypeAlias = Literal["power", "exp", "add"]
@@ -95,9 +95,9 @@ NumPyLoop: TypeAlias = Literal["power", "exp", "add"]
 _NIN, _NOUT, _LOOPS, _DATA, _COUNT, _NAME, _TYPES = 16, 20, 32, 40, 48, 56, 64
 
 
-@lru_cache(maxsize=3)
-def numpy_loop(name: NumPyLoop) -> int | None:
-    """Return the address of a ufunc's loop over float64, or None.
+@lru_cache(maxsize=6)
+def numpy_loop(name: NumPyLoop, dtype: str = "float64") -> int | None:
+    """Return the address of a ufunc's loop over floats, or None.
 
     It takes an array of the addresses of operands and results, an array with their
     number, an array of strides in bytes, and a null pointer.
@@ -117,17 +117,17 @@ def numpy_loop(name: NumPyLoop) -> int | None:
         return None
     width = n_operands + 1
     kinds = ctypes.string_at(types, width * n)
-    double = bytes([np.dtype(np.float64).num] * width)
-    at = [kinds[width * k : width * (k + 1)] for k in range(n)].index(double)
+    kind = bytes([np.dtype(dtype).num] * width)
+    at = [kinds[width * k : width * (k + 1)] for k in range(n)].index(kind)
     loop = ctypes.c_int64.from_address(loops + 8 * at).value
     user_data = ctypes.c_int64.from_address(data + 8 * at).value if data else 0
-    return loop if loop and not user_data and _agrees(name, loop) else None
+    return loop if loop and not user_data and _agrees(name, loop, dtype) else None
 
 
-def _agrees(name: NumPyLoop, loop: int) -> bool:
+def _agrees(name: NumPyLoop, loop: int, dtype: str) -> bool:
     drawn = np.random.default_rng(0).random(4096)
     edges = np.array([0.0, -0.0, 1.0, 0.5, 2.0, 1074.0, np.inf, -np.inf, np.nan])
-    values = -np.concatenate([drawn, 40 * drawn, 1e-6 * drawn, edges])
+    values = -np.concatenate([drawn, 40 * drawn, 1e-6 * drawn, edges]).astype(dtype)
     sizes = [values[:n] for n in range(2, 200)]
     with np.errstate(all="ignore"):
         for part in (values, *sizes, *values[:64, np.newaxis], values[-9:]):
@@ -143,8 +143,9 @@ def _agrees(name: NumPyLoop, loop: int) -> bool:
     return True
 
 
-def _run(name: NumPyLoop, loop: int, values: NDArray[Any]) -> NDArray[np.float64]:
-    many, one = values.astype(np.float64), np.array([2.0 if name == "power" else 0.0])
+def _run(name: NumPyLoop, loop: int, values: NDArray[Any]) -> NDArray[Any]:
+    many = values.copy()
+    one = np.array([2.0 if name == "power" else 0.0], values.dtype)
     operands = {
         "power": (one, many, many),
         "exp": (many, many),
@@ -153,7 +154,7 @@ def _run(name: NumPyLoop, loop: int, values: NDArray[Any]) -> NDArray[np.float64
     numbers = ctypes.c_int64 * len(operands)
     places = numbers(*(operand.ctypes.data for operand in operands))
     count = (ctypes.c_int64 * 1)(len(many))
-    steps = numbers(*(8 * (operand is many) for operand in operands))
+    steps = numbers(*(many.itemsize * (operand is many) for operand in operands))
     function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4)(loop)
     function(places, count, steps, None)
     return operands[-1]

@@ -194,7 +194,7 @@ def steps_in_code(forest: Forest, output: Output) -> Steps | None:
     except UnsupportedModelError:
         return None
     # neither a choice of one class nor the probabilities of two
-    if steps.choice in ("index", "best" if one else "both_classes"):
+    if steps.choice == ("best" if one else "both_classes"):
         return None
     by_columns = steps.choice == "both_classes"
     by_columns |= steps.function in ("softmax_by_columns", "samme")
@@ -232,20 +232,26 @@ def _written(steps: Steps, forest: Forest) -> Steps | None:
             return steps if narrow and not np.isnan(rules.offsets).all() else None
         case "pair":
             return steps
+        case "argmax":
+            dtype = steps.dtype or forest.accumulator_dtype.name
+            return Steps(function="argmax", choice="best", dtype=dtype)
+        case "scipy_softmax" if not scipy_is_numpy():
+            return None
         case "expectiles" if not narrow:
             return None
         case function:
             constants = OutputSpec(parameter=steps.spec.parameter)
-            code = FUNCTIONS[function].code
-            double = forest.accumulator_dtype == np.float64
-            known = code is not None and (code != "own" or double)
-            known = known and loops_of(function) is not None
+            code, dtype = FUNCTIONS[function].code, forest.accumulator_dtype.name
+            whole = dtype == "float64" or function == "scipy_softmax"
+            known = code is not None and (code != "own" or whole)
+            known = known and loops_of(function, dtype) is not None
             return replace(steps, spec=constants) if known else None
 
 
-def loops_of(function: FunctionName) -> dict[str, int] | None:
+def loops_of(function: FunctionName, dtype: str = "float64") -> dict[str, int] | None:
     """Return the addresses of NumPy's loops that a function's code calls, by symbol."""
-    found = {f"skf_{name}": numpy_loop(name) for name in BY_NUMPY.get(function, ())}
+    names = BY_NUMPY.get(function, ())
+    found = {f"skf_{name}": numpy_loop(name, dtype) for name in names}
     known = {symbol: address for symbol, address in found.items() if address}
     return known if len(known) == len(found) else None
 
@@ -293,3 +299,19 @@ def expit_is_libm() -> bool:
     with np.errstate(all="ignore"):
         ours = 1.0 / (1.0 + exp(-values))
     return bool(np.array_equal(expit(values), ours, equal_nan=True))
+
+
+@lru_cache(maxsize=1)
+def scipy_is_numpy() -> bool:
+    """Tell whether SciPy's softmax of rows is what NumPy's functions give."""
+    from scipy.special import softmax
+
+    drawn = np.random.default_rng(0).standard_normal(4096)
+    for dtype in (np.float32, np.float64):
+        for size in (2, 3, 7, 8, 10, 100):
+            scores = 5 * drawn[: 4096 // size * size].reshape(-1, size).astype(dtype)
+            for part in (scores, scores[:1]):
+                ours = sklearn.softmax(part.copy())
+                if not np.array_equal(softmax(part, axis=1), ours):
+                    return False
+    return True

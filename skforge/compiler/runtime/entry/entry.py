@@ -126,7 +126,7 @@ def build_entry(
     symbols: dict[str, int] = {}
     if shares is not None:
         symbols |= {**entry_symbols(), "skf_shares": shares.address}
-    symbols |= loops_of(kind.steps.function) or {}
+    symbols |= loops_of(kind.steps.function, kind.sum_dtype) or {}
 
     def code(known: Mapping[str, int]) -> MachineCode:
         return program(facts, partial(_routines, kind), target, {**known, **symbols})

@@ -101,7 +101,7 @@ class ResultWriter:
                 with b.loop(n) as i:
                     twice = sums[i * 2 + 1] * 2.0
                     sums[i * 2 + 1] = self._fast_exp(twice, i >= (n & -4))
-            case "softmax_by_rows" | "softmax_by_columns":
+            case "softmax_by_rows" | "softmax_by_columns" | "scipy_softmax":
                 return self._numpy_softmax(sums, n, function == "softmax_by_columns")
             case "samme":
                 self._votes(sums, n)
@@ -159,17 +159,18 @@ class ResultWriter:
 
         A row in Fortran order is one in C order, too.
         """
-        far = [b.const(False, BOOL)]
+        size, far = self.sum.bytes, [b.const(False, BOOL)]
+        most = 1e300 if size == 8 else 1e38
         with b.loop(n, carry=far) as i:
             row = b.view("row", self.sum, sums, i * self.n_outputs)
             greatest = self._greatest(row)
             with b.loop(self.n_outputs, carry=far) as j:
                 below = row[j] - greatest
-                far[0] = far[0] | b.compare("lt", below, -1e300, unordered=True)
+                far[0] = far[0] | b.compare("lt", below, -most, unordered=True)
                 row[j] = below
         at, count = b.address(sums), n * self.n_outputs
-        self._by_numpy("exp", count, (at, 8), (at, 8))
-        whole = b.local("whole", F64)
+        self._by_numpy("exp", count, (at, size), (at, size))
+        whole = b.local("whole", self.sum)
         with b.loop(n) as i:
             row = b.view("row", self.sum, sums, i * self.n_outputs)
             places = b.address(whole), b.address(row)
@@ -180,7 +181,7 @@ class ResultWriter:
                     whole[0] = whole[0] + row[j]
 
             def by_numpy() -> None:
-                ends = (places[0], 0), (places[1], 8), (places[0], 0)
+                ends = (places[0], 0), (places[1], size), (places[0], 0)
                 self._by_numpy("add", b.const(self.n_outputs), *ends)
 
             if by_columns:
@@ -240,7 +241,7 @@ class ResultWriter:
                 above = b.compare("gt", x, value, unordered=True)
                 better = above & value.eq(value)
                 best[:] = b.select(better, j, index), b.select(better, x, value)
-            data[i] = self._labelled(best[0])
+            data[i] = self._labelled(best[0]).to(self.element)
 
     def _of_row(self, sums: Buffer, data: Buffer, n: Value) -> None:
         with b.loop(n) as i:
