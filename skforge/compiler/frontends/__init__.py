@@ -139,6 +139,7 @@ def refuse_untrained(estimator: Any) -> None:
 
     Its type and parameters are checked, or its inner estimator's for a search.
     """
+    estimator = base.without_samplers(estimator)
     _discover(estimator)
     refusal = None
     if has_members(estimator) and not base.is_pipeline(estimator):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from skforge.compiler.forest.forest import Forest
 
@@ -81,7 +82,24 @@ def unwrap(model: Any) -> Any:
         elif is_search(model) and "best_estimator_" in vars(model):
             model = model.best_estimator_
         else:
-            return model
+            return without_samplers(model)
+
+
+#: By pipeline: the ids of its steps, and the pipeline of those that predict.
+_predicting: WeakKeyDictionary[Any, tuple[list[int], Any]] = WeakKeyDictionary()
+
+
+def without_samplers(model: Any) -> Any:
+    """Return imbalanced-learn's pipeline as scikit-learn's: samplers only fit."""
+    if class_name(model) != "imblearn.pipeline.Pipeline":
+        return model
+    from sklearn.pipeline import Pipeline
+
+    ids, known = [id(step) for _, step in model.steps], _predicting.get(model)
+    if known is None or known[0] != ids:
+        steps = [pair for pair in model.steps if not hasattr(pair[1], "fit_resample")]
+        known = _predicting[model] = ids, Pipeline(steps)
+    return known[1]
 
 
 def is_pipeline(model: object) -> bool:

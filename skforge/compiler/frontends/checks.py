@@ -42,6 +42,13 @@ def refuse_unfitted(model: Any) -> NoReturn:
 
 def refuse_override(model: Any, package: str, name: str = "predict") -> None:
     module = getattr(getattr(type(model), name), "__module__", None)
+    if type(model).__module__.startswith("sklearnex."):
+        raise UnsupportedModelError(
+            f"This {type(model).__name__} is one of scikit-learn-intelex (sklearnex), "
+            "whose predictions are computed otherwise. Call "
+            "sklearnex.unpatch_sklearn(), import scikit-learn's class again, and fit "
+            "that one."
+        )
     if not f"{module}.".startswith(f"{package}."):
         raise UnsupportedModelError(
             f"{type(model).__name__} overrides {name}, so its predictions cannot be "

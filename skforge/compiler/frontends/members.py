@@ -47,6 +47,8 @@ _APART = {
     "sklearn.multioutput.ClassifierChain",
     "sklearn.multioutput.RegressorChain",
     "sklearn.pipeline.Pipeline",
+    "imblearn.ensemble._bagging.BalancedBaggingClassifier",
+    "imblearn.ensemble._easy_ensemble.EasyEnsembleClassifier",
 }
 
 #: Attributes with the fitted members, if they are not ``estimators_``.

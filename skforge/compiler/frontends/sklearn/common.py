@@ -15,6 +15,7 @@ from skforge.compiler.frontends import arrays
 from skforge.compiler.frontends.arrays import Ints, forest_arrays, offsets
 from skforge.compiler.frontends.base import is_a
 from skforge.compiler.frontends.checks import refuse_override, refuse_unfitted
+from skforge.compiler.frontends.members import has_members
 from skforge.exceptions import UnsupportedModelError
 
 #: Methods that determine predictions; subclasses that override one are refused.
@@ -57,10 +58,13 @@ def trees_of(model: Any) -> list[Any]:
 def check_trees(model: Any, estimators: Any, wanted: str) -> None:
     for estimator in estimators:
         if not is_a(estimator, f"sklearn.tree._classes.DecisionTree{wanted}"):
+            kind = type(model).__name__
+            instead = "CompiledForest compiles other forests one by one."
+            if not has_members(model):  # of a class that may do more
+                instead = f"Compile the estimators_ of the {kind}, one by one."
             raise UnsupportedModelError(
-                f"{type(model).__name__} over {type(estimator).__name__} cannot be "
-                f"one Forest: its members must be DecisionTree{wanted} or "
-                f"ExtraTree{wanted}. CompiledForest compiles other forests one by one."
+                f"{kind} over {type(estimator).__name__} cannot be one Forest: its "
+                f"members must be DecisionTree{wanted} or ExtraTree{wanted}. {instead}"
             )
         refuse_override(estimator, "sklearn")
         tree = getattr(estimator, "tree_", None)
