@@ -11,6 +11,7 @@ import operator
 import os
 import pickle
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from threading import Lock
@@ -224,6 +225,8 @@ class Job:
         dtype, index = column.dtype, column.index
         plain = isinstance(dtype, np.dtype)
         known = self.rows.categories.get(place)
+        if known and not is_category(dtype) and not isinstance(known[0], str):
+            return _as_categories(column, known, self.rows.index_dtypes.get(place))
         if known and column.first_valid_index() is None:
             return Series(Categorical([None] * len(column), list(known)), index=index)
         empty = dtype == np.object_ and column.first_valid_index() is None
@@ -237,7 +240,7 @@ class Job:
             float32 = dtype.numpy_dtype == np.float32
             return column.astype("float32" if float32 else "float64")
         if _is_text(column):
-            if self.rows.by_value:
+            if known or (self.rows.by_value and not self.rows.categories):
                 return column.astype("category")
             if self.rows.unread:
                 raise InvalidInputError(
@@ -307,6 +310,25 @@ def job(
     artifact = pack(model, keep_estimator=keep_estimator)
     here = loaded(artifact, n_jobs)
     return Job(artifact, method, n_jobs, described(here, method), row_spec(here))
+
+
+#: pandas' dtypes of numbers that may be missing, by the type of categories.
+_NULLABLE = {"bool": "boolean", "float": "float64", "int": "Int64"}
+
+
+def _as_categories(column: Any, known: Sequence[Any], index: str | None) -> Any:
+    """Return a column of numbers as categories, of an index of NumPy's dtype."""
+    from pandas import Categorical, Index, Series
+
+    dtype = _NULLABLE[type(known[0]).__name__]
+    if index is not None:
+        dtype = index.replace("int", "Int").replace("u", "U")
+    if column.first_valid_index() is None:
+        none = Categorical([None] * len(column), Index([*known], dtype=dtype))
+        return Series(none, index=column.index)
+    with suppress(TypeError, ValueError):  # others, which the model does not know
+        column = column.astype(dtype)
+    return column.astype("category")
 
 
 def _listed(names: Sequence[Any]) -> str:

@@ -250,6 +250,54 @@ def with_categories():
     return frame, ((frame.c == "q") ^ (frame.x > 0)).astype(int)
 
 
+@pytest.mark.parametrize("dtype", ["int64", "int32", "float64", "bool"])
+@pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
+def test_numbers_are_categories_where_training_had_some(library, dtype):
+    """Engines have no such dtype: their columns have the values."""
+    if library == "xgboost" and dtype in ("float64", "bool"):
+        pytest.skip("XGBoost takes no such categories")
+    rng = np.random.default_rng(0)
+    values = pd.Series(rng.integers(0, 2 if dtype == "bool" else 4, 200))
+    column = (values if dtype == "bool" else values + 3).astype(dtype)
+    stars = pd.Categorical(column, ordered=library == "lightgbm")
+    frame = pd.DataFrame({"x": rng.normal(size=200), "stars": stars})
+    module = pytest.importorskip(library)
+    if library == "xgboost":
+        model = module.XGBRegressor(n_estimators=4, enable_categorical=True)
+    else:
+        model = module.LGBMRegressor(n_estimators=4, verbose=-1)
+    fast = plain(model.fit(frame, values + frame.x)).fit(frame)
+    work, expected = job(fast, "predict", 1, "auto"), model.predict(frame)
+    same_bits(work.of_frame(frame), expected)
+    same_bits(work.of_frame(frame.assign(stars=column)), expected)
+    few = frame[:9].copy()
+    few.loc[::2, "stars"] = None
+    expected = model.predict(few)
+    for gaps in (
+        few.stars.astype(object).where(few.stars.notna(), None),
+        few.stars.astype("boolean" if dtype == "bool" else "Float64"),
+    ):
+        same_bits(work.of_frame(few.assign(stars=gaps)), expected)
+    none = few.assign(stars=pd.Categorical([None] * 9, stars.categories))
+    for nothing in (np.nan, np.array([None] * 9)):
+        answer = work.of_frame(few.assign(stars=nothing))
+        same_bits(answer, model.predict(none))
+
+
+def test_text_for_a_number_is_no_category_of_another_column():
+    """LightGBM gives its lists to a frame's columns of categories in their order."""
+    lightgbm = pytest.importorskip("lightgbm")
+    frame, y = with_categories()
+    model = lightgbm.LGBMClassifier(n_estimators=2, verbose=-1).fit(frame, y)
+    work = job(plain(model).fit(frame), "predict", 1, "auto")
+    with pytest.raises(InvalidInputError) as info:
+        work.of_frame(frame.assign(x="q", c=1.0))
+    assert str(info.value) == (
+        "The column 'x' holds text, but the model has no category names; encode it as "
+        "in training."
+    )
+
+
 @pytest.mark.parametrize("kind", ["histogram", "xgboost", "lightgbm"])
 def test_categories_missing_values_and_text(kind):
     frame, y = with_categories()
