@@ -13,6 +13,7 @@ from sklearn.utils._param_validation import HasMethods, Hidden, Interval, StrOpt
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
+from skforge import config
 from skforge._docs import documented
 from skforge._typing import Array
 from skforge.compiler.frontends.base import is_search, last_step, unwrap
@@ -25,6 +26,7 @@ from skforge.exceptions import InvalidInputError
 from skforge.prediction.delegation import fitted_model, validated
 from skforge.prediction.fitting import make, table_of
 from skforge.prediction.shadow import shadow_state
+from skforge.prediction.stored_answers import compare_stored
 from skforge.runtime.mappings import is_mapped
 from skforge.sources.fitted import model_of, offered
 from skforge.tuning.tuner import STRATEGIES
@@ -294,7 +296,12 @@ class CompiledForest(Displayed):
         UnsupportedModelError
             If rows or answers cannot be computed without the model, or the labels are
             not plain values.
+        VerificationError
+            If the copy answers otherwise than the model.
         """
         check_is_fitted(self)
         self._check_model()
-        return self._without_source(self.__sklearn_tags__())
+        copy: CompiledForest = self._without_source(self.__sklearn_tags__())
+        if "estimator_" in vars(self) and config.compares_forms():
+            compare_stored(self, copy)
+        return copy

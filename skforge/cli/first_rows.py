@@ -38,7 +38,7 @@ def compare_first(
         return
     from skforge.cli.frames import read_rows
     from skforge.cli.library import NoLibraryError, library_of
-    from skforge.prediction.verification import difference
+    from skforge.prediction.differences import difference
 
     try:
         library = library_of(model_file, opened, model.forest_, file.spec)

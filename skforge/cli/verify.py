@@ -103,7 +103,7 @@ class _Compared(NamedTuple):
 
 
 def _compared(library: Library, fast: Any, method: str, form: _Form) -> _Compared:
-    from skforge.prediction.verification import difference
+    from skforge.prediction.differences import difference
 
     try:
         answer = library.answer(method, form.library_rows)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
 import numpy as np
 
+from skforge import config
 from skforge._container import Container, container_bytes, write_container
 from skforge._typing import Arrays, BinaryFile
 from skforge._version import __version__, check_release
@@ -70,6 +71,9 @@ def save(
     ------
     UnsupportedModelError
         If the model holds something that is not plain data; the text names it.
+    VerificationError
+        If what was to be written, loaded again without the model, answers otherwise
+        than the model. Nothing is written then.
     InvalidInputError
         If ``model`` is of a type that cannot be saved, or ``path`` no path or file.
 
@@ -88,7 +92,7 @@ def save(
     ...     skforge.load(f"{folder}/tree.skforge").predict([[1.0]])
     array([4.])
     """
-    contents = _contents(model)
+    contents = _compared(model)
     if isinstance(path, (str, os.PathLike)):
         return write_container(path, *contents)
     check_file(path, "write", "a path or ")
@@ -102,7 +106,21 @@ def save(
 
 def to_bytes(model: CompiledForest | CompiledModule | Forest) -> bytes:
     """Return the bytes that :func:`save` would write."""
-    return container_bytes(*_contents(model))
+    return container_bytes(*_compared(model))
+
+
+def _compared(
+    model: CompiledForest | CompiledModule | Forest,
+) -> tuple[dict[str, Any], Arrays]:
+    """Return contents that answered as the model does, once loaded without it."""
+    manifest, arrays = _contents(model)
+    if "estimator_" in vars(model) and config.compares_forms():
+        from skforge.prediction.stored_answers import compare_stored
+
+        loaded = from_bytes(container_bytes(manifest, arrays), "the file")
+        vars(loaded).pop("_shadow", None)  # there is no model to ask
+        manifest["compared"] = compare_stored(model, loaded)
+    return manifest, arrays
 
 
 def _contents(
@@ -127,7 +145,11 @@ def _contents(
                     f"{type(model).__name__} instead; pass CompiledForest(model).fit(X)"
                     " or compile_forest(model)."
                 )
-        without = model.drop_estimator()
+        if "estimator_" in vars(model):  # the file is compared, and not this copy
+            model._check_model()
+            without = model._without_source(model.__sklearn_tags__())
+        else:
+            without = model.drop_estimator()
         manifest |= {"kind": "estimator", "estimator": _estimator_out(without, arrays)}
         manifest["forest"] = _forest_out(without.estimator, "", arrays)
     return manifest, arrays

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge import config
 from skforge._docs import documented
 from skforge._version import FORMAT, __version__, check_format, check_release
 from skforge.compiler.forest.forest import Forest
@@ -115,6 +116,7 @@ class Answering(Parameters):
         by_reference(module)
         self.target_, self.schedule_ = module.target, ScheduleTable(module.schedules)
         revived = ForestPredictor(module, model_of(self), start_of(self))
+        self._open_door(revived)
         revived.note = self.__dict__.get("_note")
         if (before := self.__dict__.get("_before")) is not None:
             revived.counters = Counters(before.counts)
@@ -152,6 +154,18 @@ class Answering(Parameters):
         here = self.__dict__.get("_asked", ("",))[0] in ("auto", "cpu")
         if here and self.target_.kind == "cpu":
             self.target_ = Target.host()
+
+    def _open_door(self, predictor: ForestPredictor) -> None:
+        """Compare forms of rows, unless it is a member: the whole model is compared."""
+        is_member = self.__dict__.get("_shadow", self) is None
+        if not is_member and config.compares_forms():
+            predictor.open_door()
+
+    def join_whole(self) -> None:
+        """Become a member of a model that is compared, or answers, as a whole."""
+        self.__dict__["_shadow"] = None
+        if (predictor := self.__dict__.get("_predictor")) is not None:
+            predictor.door = None
 
     if TYPE_CHECKING:  # what models have most often; estimator_ has the rest
         estimator_: Any
@@ -422,7 +436,8 @@ class Answering(Parameters):
             - ``"library"``: the model itself, at its own speed.
 
             While ``SKFORGE_CHECK`` compares calls, also of ``"checked"`` calls, and of
-            ``"different"`` ones with the rows that differed.
+            ``"different"`` ones with the rows that differed. Both are there as well
+            once a form of rows has differed from the model.
         """
         self._check_fitted()
         checks = getattr(self.__dict__.get("_shadow"), "compares", False)

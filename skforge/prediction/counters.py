@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from threading import get_ident
 from typing import Any
 
@@ -15,12 +15,14 @@ ENTRY, KERNEL, STEPS, LIBRARY, CHECKED, DIFFERENT = range(_N := len(ROUTES + CHE
 
 
 class Counters:
-    __slots__ = ("_entries", "_threads")
+    __slots__ = ("_compared", "_entries", "_threads")
 
     def __init__(self, entries: Sequence[Any] = ()) -> None:
         #: By thread, the calls of each route and then the rows. Each thread writes its
         #: own list; that of an ended one passes to the next with its identity.
         self._threads: dict[int, list[int]] = {}
+        #: By thread, calls and rows of entries that were comparisons.
+        self._compared: dict[int, list[int]] = {}
         #: Calls and rows of each entry, which counts by itself, holding the GIL.
         self._entries = [*entries]
 
@@ -30,6 +32,24 @@ class Counters:
         counts[route] += 1
         counts[route + _N] += rows
 
+    def of_thread(self, route: int) -> int:
+        """Return the calls of this thread that a route answered."""
+        counts = self._threads.get(get_ident())
+        return 0 if counts is None else counts[route]
+
+    def uncounted(self, ask: Callable[[Any], Any], rows: Any) -> Any:
+        """Return an answer that only compares what others asked; it does not count."""
+        here = get_ident()
+        counts = self._threads.setdefault(here, [0] * 2 * _N)
+        before = [*counts]
+        answer = ask(rows)
+        if counts != before:
+            counts[:] = before
+        elif answer is not None:  # an entry has counted by itself
+            own = self._compared.setdefault(here, [0, 0])
+            own[:] = own[0] + 1, own[1] + rows_of(answer)
+        return answer
+
     def watch(self, entry: Any) -> None:
         """Count the calls of a compiled entry from now on, also once it is replaced."""
         counts = entry.__self__.counts
@@ -38,18 +58,20 @@ class Counters:
 
     def reset(self) -> None:
         """Start from zero; no other thread may be counting."""
-        self._threads = {}
+        self._threads, self._compared = {}, {}
         for counts in self._entries:
             counts[:] = 0, 0
 
     def read(self, checks: bool = False) -> dict[str, dict[str, int]]:
         every = list(self._threads.values())
         none = [0] * (_N - 1)
-        every += [[calls, *none, rows, *none] for calls, rows in self._entries]
+        entries = [*self._entries, *([-x for x in y] for y in self._compared.values())]
+        every += [[calls, *none, rows, *none] for calls, rows in entries]
         sums = [sum(column) for column in zip([0] * 2 * _N, *every, strict=True)]
         return {
             route: {"calls": sums[i], "rows": sums[i + _N]}
-            for i, route in enumerate(ROUTES + CHECKS * checks)
+            for i, route in enumerate(ROUTES + CHECKS)
+            if checks or i not in (CHECKED, DIFFERENT) or sums[DIFFERENT]
         }
 
 

@@ -116,7 +116,7 @@ def read_members(
         try:
             if rows is not None and not is_compiled(member):
                 fast = type(wrapper)(**{**params, "estimator": member}).fit(rows)
-                fast._shadow = None  # the whole model is compared, or answers
+                fast.join_whole()  # the whole model is compared, or answers
         except (UnsupportedModelError, AttributeError, ValueError) as raised:
             ours = isinstance(raised, SkforgeError)
             if ours and not isinstance(raised, UnsupportedModelError):
@@ -130,7 +130,7 @@ def read_members(
     if starts_from_model(model):
         without = {**params, "estimator": from_zero(model), "tuning": "off"}
         stages = type(wrapper)(**without).fit(X)
-        stages._shadow = None
+        stages.join_whole()
         kind = f"{len(model.estimators_)} stages"
         parts.append(splits.StepPart(0, "estimators_", kind, "compiled", ""))
     if stages is None and not any(member is not None for member in compiled):
@@ -192,6 +192,7 @@ def make(wrapper: Any, model: Any, X: Any) -> FitResult:
     first = members.forests[0]  # stands for all
     predictor = ForestPredictor(first._compiled().module, model, members)
     verify_members(predictor, X)
+    predictor.sample = _few_rows(X)
     predictor.counters.reset()
     asked = wrapper.schedule, wrapper.batch_sizes, first.forest_, wrapper.target
     choice = choose(*asked, wrapper.reduction)
@@ -237,6 +238,7 @@ def _compiled_whole(wrapper: Any, model: Any, X: Any) -> FitResult:
     seconds = time.perf_counter() - start
     predictor = ForestPredictor(module, model, first, source)
     verify(predictor, X, tags_of(model, forest).input_tags.allow_nan)
+    predictor.sample = _few_rows(X)
     fallback = why_fallback(predictor, X)
     if slow := fallback or why_steps(split):
         warn(slow, PerformanceWarning)
@@ -245,6 +247,12 @@ def _compiled_whole(wrapper: Any, model: Any, X: Any) -> FitResult:
     if _LOG.isEnabledFor(logging.INFO):
         _tell(wrapper, model, result)
     return result
+
+
+def _few_rows(X: Any) -> Any:
+    with suppress(Exception):  # of containers that are not known
+        return take_rows(X, sampled(X, 16)) if _num_samples(X) else None
+    return None
 
 
 def _tell(wrapper: Any, model: Any, result: FitResult) -> None:

@@ -35,6 +35,7 @@ from skforge.exceptions import (
     with_article,
 )
 from skforge.prediction import blocks, counters
+from skforge.prediction.at_door import AtDoor, at_door
 from skforge.prediction.kernel_checks import by_reference, drawn_rows
 from skforge.prediction.of_leaves import LeafAnswers
 from skforge.prediction.of_rounds import OfRounds
@@ -67,7 +68,7 @@ _METHODS_CHANGE = RLock()
 Route: TypeAlias = Callable[["ForestPredictor", str, Any, "int | None"], Any]
 
 
-class ForestPredictor(OfRounds):
+class ForestPredictor(OfRounds, AtDoor):
     """What a fitted ``CompiledForest`` calls; rebuilt after unpickling.
 
     Several routes lead from rows to an answer; see :meth:`_find_routes`.
@@ -125,6 +126,9 @@ class ForestPredictor(OfRounds):
         #: Rows of X, and drawn ones, on which ``fit`` compared it with the source.
         self.checked = 0, 0
         self.counters = counters.Counters()
+        self.door = None
+        #: Some of the rows that ``fit`` saw; a saved file is compared on them.
+        self.sample: Any = None
         #: Is called when a method has an entry, to keep it for the next process.
         self.note: Callable[[ForestPredictor, str], None] | None = None
         #: Whether a user was told already that further keys of mappings are ignored.
@@ -158,6 +162,8 @@ class ForestPredictor(OfRounds):
         if self._by_members and name != "predict_raw":
             return function
         entry = self._of_objects.get(name)
+        if entry is not None and not self.takes_objects(name):
+            entry = None  # they meet the model first
         if self.source.direct and not self.source.warning:
             entry = self.entries.get(name)
         if entry is None:
@@ -176,11 +182,24 @@ class ForestPredictor(OfRounds):
         self.fingerprint.check()
         if params and (same := self.source.same_method(method, params)) is not None:
             return self.answer(same, X, self.entry_jobs)
-        if params and (answer := self._answer_rounds(method, X, params)) is not None:
+        if params and (answer := self._rounds_meet(method, X, params)) is not None:
             return answer
         if params and self.forest.source in ("xgboost", "lightgbm"):
             self._refuse_rounds(method, params.keys())
         return self._by_model(method, self.framed(X), params)
+
+    def _rounds_meet(self, method: str, X: Any, params: Mapping[str, Any]) -> Any:
+        if self.door is None or self._rounds_asked(params) is None:
+            return self._answer_rounds(method, X, params)
+
+        def ours(rows: Any) -> Any:
+            answer = self._answer_rounds(method, rows, params)
+            if answer is not None:
+                return answer
+            return self._by_model(method, self.framed(rows), params)
+
+        theirs = partial(self.own, method, params)
+        return self.door.answer(self, (method, *sorted(params)), X, ours, theirs)
 
     def _by_model(self, method: str, X: Any, params: Mapping[str, Any]) -> Any:
         answer = self.source.call(method, X, **params)
@@ -206,6 +225,8 @@ class ForestPredictor(OfRounds):
     ) -> Any:
         """Answer as the model's method does, by the first route that takes the rows."""
         if out is not None:
+            if self.door is not None and self.door.agreed(method, X) is None:
+                self.answer(method, self.door.few(X), n_jobs)
             arrays = isinstance(X, np.ndarray) and isinstance(out, np.ndarray)
             apart = arrays and not np.may_share_memory(X, out)
             answers = self._by_blocks(method, X, n_jobs, out) if apart else None
@@ -220,12 +241,15 @@ class ForestPredictor(OfRounds):
         return None
 
     def _find_routes(
-        self, form: tuple[str, Any], X: Any, n_jobs: int | None
+        self, form: tuple[str, Any], X: Any, n_jobs: int | None, at_door: bool = True
     ) -> tuple[Route, ...]:
         (method, kind), source, remembered = form, self.source, self._routes
         if method in self.by_leaves:
             return (ForestPredictor.answer_by_leaves,)
-        routes: list[Route] = []
+        routes, only = self.door_routes(method, X) if at_door else ([], False)
+        if only:
+            return tuple(routes)
+        first_route = len(routes)
         if isinstance(X, Mapping) and is_mapped(X):
             routes.append(ForestPredictor._by_mappings)
         elif isinstance(X, Sequence):
@@ -238,11 +262,12 @@ class ForestPredictor(OfRounds):
         if source.has_forms:
             # arrays of this dtype are read by another forest alone
             first = self.variants.get(kind, self) not in (self, None)
-            routes.insert(0 if first else len(routes), ForestPredictor._by_form)
+            place = first_route if first else len(routes)
+            routes.insert(place, ForestPredictor._by_form)
         if seeks:
             return (*routes, ForestPredictor._at_first)
         routes.append(ForestPredictor._by_kernels)
-        if len(remembered) < _MOST_ROUTES:
+        if at_door and len(remembered) < _MOST_ROUTES:
             remembered[form] = tuple(routes)
         return tuple(routes)
 
@@ -288,6 +313,17 @@ class ForestPredictor(OfRounds):
 
     def answer_by_leaves(
         self, method: str, X: Any, n_jobs: int | None, params: Any = _NO_PARAMS
+    ) -> Any:
+        def ours(rows: Any) -> Any:
+            return self._by_leaves(method, rows, n_jobs, params)
+
+        if self.door is None:
+            return ours(X)
+        theirs = partial(self.own, method, params)
+        return self.door.answer(self, (method, *sorted(params)), X, ours, theirs)
+
+    def _by_leaves(
+        self, method: str, X: Any, n_jobs: int | None, params: Mapping[str, Any]
     ) -> Any:
         X = self.source.prepared(self.framed(X), method)
         if (answer := self.leaf_answers(method, X, n_jobs, params)) is not None:
@@ -470,6 +506,8 @@ class ForestPredictor(OfRounds):
         self._direct, self._warning = self.source.direct, self.source.warning
         by_members = self._by_members and method != "predict_raw"
         entry = (self._answering if by_members else self._checked_entry)(method, n_jobs)
+        if entry is not None and self._direct and not self.arrays_meet(method, entry):
+            entry = None
         self.entries[method] = entry
         if entry is not None and (objects := self.source.entry_of_objects(entry)):
             self._of_objects[method] = objects
@@ -570,6 +608,7 @@ class ForestPredictor(OfRounds):
             if self._mappings is not None:
                 self._mappings.load()
 
+    @at_door
     def predict_log_proba(self, X: Any, n_jobs: int | None = None) -> Any:
         if self.source.answers.own_log_proba:
             return self.ask("predict_log_proba", X)
@@ -582,6 +621,7 @@ class ForestPredictor(OfRounds):
         raw = self._by_kernels("predict_raw", X, None)
         return of_scores(self.forest.answers, "transformed", np.asarray(raw))
 
+    @at_door
     def apply(self, X: Any, n_jobs: int | None = None) -> Any:
         far = self._on_device(X)
         X = self.source.prepared(self.framed(X))
@@ -595,6 +635,7 @@ class ForestPredictor(OfRounds):
         self.counters.add(self._route, len(leaves))
         return self.source.answers.leaves(leaves)
 
+    @at_door
     def transform(self, X: Any, n_jobs: int | None = None) -> Any:
         """Return a matrix, or votes; who is to return frames does so itself."""
         stored, answers = self.source.stored is not None, self.source.answers
@@ -608,6 +649,7 @@ class ForestPredictor(OfRounds):
 
     def per_tree(self, X: Any, n_jobs: int | None = None) -> Array:
         self._refuse_members("the values of single trees")
+        self.numbers_meet(X)
         if (reader := self.of_rows(X)) is not self:
             return reader.per_tree(X, n_jobs)
         rows = self._numbers(X, "values of single trees")
@@ -631,6 +673,7 @@ class ForestPredictor(OfRounds):
         self, X: Any, n_jobs: int | None = None, background: Any = None, **options: bool
     ) -> Array:
         self._refuse_members("contributions")
+        self.numbers_meet(X)
         if (reader := self.of_rows(X)) is not self:
             return reader.contribs(X, n_jobs, background, **options)
         if background is not None:

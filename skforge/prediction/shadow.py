@@ -14,12 +14,11 @@ from inspect import signature
 from itertools import count
 from typing import Any
 
-import numpy as np
-
 from skforge import config
 from skforge.compiler.runtime.arrays import into, is_device_array
 from skforge.exceptions import SourceNeededError, shortened, with_article
 from skforge.prediction.counters import CHECKED, DIFFERENT, LIBRARY, rows_of
+from skforge.prediction.of_source import of_source
 from skforge.prediction.predictor import METHODS, ForestPredictor
 from skforge.runtime.log import WARNING, log
 
@@ -72,7 +71,7 @@ class Shadow:
             )
         predictor.fingerprint.check()
         X = predictor.framed(X)
-        answer = _of_source(predictor, function.__name__, X, params)
+        answer = of_source(predictor, function.__name__, X, params)
         predictor.counters.add(LIBRARY, rows_of(answer))
         return answer if out is None else into(out, answer)
 
@@ -108,10 +107,10 @@ class Shadow:
         try:
             from joblib import parallel_config
 
-            from skforge.prediction.verification import difference
+            from skforge.prediction.differences import difference
 
             with parallel_config("sequential"):  # threads add trees as they finish
-                expected = _of_source(predictor, method, X, params)
+                expected = of_source(predictor, method, X, params)
             if found := difference(answer, expected):
                 n_different = len(found.rows)
                 text = (
@@ -152,16 +151,3 @@ def _incomparable(predictor: ForestPredictor) -> str:
         return "this CompiledForest was loaded, stripped or compiled from a file"
     reduction = predictor.module.reduction
     return "" if reduction == "exact" else f"reduction={reduction!r} has other bits"
-
-
-def _of_source(predictor: ForestPredictor, method: str, X: Any, params: Any) -> Any:
-    source = predictor.source
-    if source.members:  # whose adapter calls the compiled ones
-        return getattr(source.model, method)(X, **params)
-    known = not params or predictor._rounds_asked(params) is not None
-    if method in METHODS and known and not source.answers.labels:  # a Booster
-        raw = np.asarray(source.call("predict_raw", X, **params))
-        return predictor.rule(params)(method, raw)
-    if method == "predict_raw":  # few models have a method for it
-        return source.raw_of(X)
-    return source.call(method, X, **params)

@@ -76,6 +76,7 @@ class CompiledState(Answering, BaseEstimator):
         self._asked = asked
         self._fingerprint = predictor.fingerprint
         self._predictor = predictor
+        self._open_door(predictor)
         if before is not None:
             before.retire()
 

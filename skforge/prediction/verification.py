@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from joblib import parallel_config
@@ -17,7 +17,6 @@ from sklearn.utils.validation import _num_samples
 from skforge._compat import no_warnings
 from skforge._typing import Array
 from skforge.compiler.backend import on_device
-from skforge.compiler.forest.reference import differing_rows
 from skforge.compiler.forest.rows import read_columns
 from skforge.compiler.forest.sparse_rows import dense_blocks
 from skforge.compiler.outputs.answers import of_scores
@@ -27,6 +26,7 @@ from skforge.exceptions import (
     VerificationError,
     VerificationWarning,
 )
+from skforge.prediction.differences import difference
 from skforge.prediction.kernel_checks import ADVICE, Sample, compare_now
 from skforge.prediction.predictor import METHODS, ForestPredictor
 from skforge.sources.base import UnsureError
@@ -162,33 +162,6 @@ def _compare(method: str, answer: Any, expected: Any, names: list[str]) -> None:
             f"{names[found.rows[0]]}: {method} gives {found.value}"
             f", expected {found.expected}. {ADVICE}"
         )
-
-
-class Difference(NamedTuple):
-    """The rows that differ, and what the first of them has, as text."""
-
-    rows: NDArray[np.intp]
-    value: str
-    expected: str
-
-
-def difference(answer: Any, expected: Any) -> Difference | None:
-    """Compare two answers of a method bit by bit, with their shapes and dtypes."""
-    for values, wanted in zip(_parts(answer), _parts(expected), strict=True):
-        rows = differing_rows(values, wanted)
-        if not len(rows):
-            continue
-        parts, told = (values, wanted), [""]
-        if values.shape == wanted.shape:
-            told = [repr(part[rows[0]].tolist()) for part in parts]
-        if len({*told}) == 1:  # a difference that values do not show
-            told = [f"{part.dtype} of shape {part.shape}" for part in parts]
-        return Difference(rows, *told)
-    return None
-
-
-def _parts(answer: Any) -> list[Array]:
-    return [np.asarray(a) for a in (answer if isinstance(answer, list) else [answer])]
 
 
 def sampled(X: Any, most: int = SAMPLE_ROWS) -> NDArray[np.intp]:

@@ -1,0 +1,133 @@
+"""How a predictor of a live model lets new forms of rows meet the model first.
+
+What is compared, and on which rows, is said in :mod:`skforge.prediction.door`, which a
+loaded model never imports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import numpy as np
+
+from skforge._typing import Array
+from skforge.exceptions import VerificationError
+
+if TYPE_CHECKING:
+    from skforge.prediction.door import Door
+
+#: An array of the form of objects.
+_NO_OBJECTS = np.empty((0, 0), object)
+#: Rows that have no form beyond the class or dtype by which their routes are found.
+_WHOLE = np.ndarray, dict
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def at_door(ask: Method) -> Method:
+    """Let rows of a new form meet the model before a method first answers them."""
+    name = ask.__name__
+
+    @wraps(ask)
+    def asked(
+        self: AtDoor, X: Any, n_jobs: int | None = None, *given: Any, **how: Any
+    ) -> Any:
+        def ours(rows: Any) -> Any:
+            return ask(self, rows, n_jobs, *given, **how)
+
+        if self.door is None:
+            return ours(X)
+        return self.door.answer(self, (name,), X, ours, partial(self.own, name, {}))
+
+    return cast(Method, asked)
+
+
+class AtDoor:
+    """A base of ``ForestPredictor``."""
+
+    __slots__ = ()
+
+    #: Compares each form of rows with a live model; None where nothing is compared.
+    door: Door | None
+    offered: dict[Any, Any]
+    source: Any
+    module: Any
+
+    def open_door(self: Any) -> None:
+        """Compare each form of rows and method with the live model from now on."""
+        if self.source.model is not None and self.module.reduction == "exact":
+            from skforge.prediction.door import Door
+
+            self.door = Door()
+
+    def meets(self: Any) -> None:
+        """Find methods anew, as rows of a form have met the model."""
+        if self._of_objects:  # whose entries wait for it
+            self.offered.clear()
+
+    def own(self: Any, method: str, params: Mapping[str, Any], X: Any) -> Any:
+        """Return the live model's own answer."""
+        from skforge.prediction.of_source import of_source
+
+        return of_source(self, method, self.framed(X), params)
+
+    def takes_objects(self, method: str) -> bool:
+        """Tell whether an entry may take arrays of objects from users."""
+        return self.door is None or bool(self.door.agreed(method, _NO_OBJECTS))
+
+    def door_routes(self, method: str, X: Any) -> tuple[list[Any], bool]:
+        """Return the routes to try first, and whether they leave no row to others."""
+        if self.door is None:
+            return [], False
+        whole = type(X) in _WHOLE
+        if whole and self.door.agreed(method, X):
+            return [], False
+        return [type(self).by_door], whole
+
+    def by_door(self: Any, method: str, X: Any, n_jobs: int | None) -> Any:
+        """Let new rows meet the model; None if such rows have, and agreed."""
+        if self.door is None or self.door.agreed(method, X):
+            return None
+        ours = partial(self._past_door, method, n_jobs)
+        return self.door.answer(self, method, X, ours, partial(self.own, method, {}))
+
+    def _past_door(self: Any, method: str, n_jobs: int | None, X: Any) -> Any:
+        form = method, X.dtype if type(X) is np.ndarray else type(X)
+        for route in self._find_routes(form, X, n_jobs, at_door=False):
+            if (answer := route(self, method, X, n_jobs)) is not None:
+                return answer
+        return None
+
+    def arrays_meet(self: Any, method: str, entry: Callable[[Any], Any]) -> bool:
+        """Compare the arrays that an entry takes from Python with the model."""
+        if self.door is None:
+            return True
+
+        def ours(given: Any) -> Any:
+            answer = entry(given)  # None: it declines some sizes
+            return self._by_kernels(method, given, None) if answer is None else answer
+
+        rows: Array = self.source.drawn(1, 0.0)[:1]
+        theirs = partial(self.own, method, {})
+        known = [rows.astype(d) for d in (np.float32, np.float64)]
+        asked = partial(self.counters.uncounted, entry)
+        taken = [part for part in known if asked(part) is not None]
+        return all([self.door.arrays(self, method, x, ours, theirs) for x in taken])
+
+    def numbers_meet(self: Any, X: Any) -> None:
+        """Compare raw scores of rows before they are explained, as few models do that.
+
+        Raise ``VerificationError`` if the model reads such rows otherwise.
+        """
+        if self.door is None or self.door.agreed("predict_raw", X):
+            return
+        with suppress(Exception):  # rows that are refused have their own error
+            self.answer("predict_raw", self.door.few(X), None)
+        if self.door.agreed("predict_raw", X) is False:
+            raise VerificationError(
+                "the raw scores of these rows differ from the model's, so they are not "
+                "explained. A VerificationWarning has shown a row; please report it."
+            )

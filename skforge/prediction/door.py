@@ -1,0 +1,256 @@
+"""No answer without a comparison: each form of rows and method meets the model first.
+
+Kernels are compared with the model before their first answer. This module does the same
+for what stands before and behind them: the first rows of a form, and rows made of them
+in the same form, are answered by compiled code and by the live model. If a bit differs,
+the model answers such rows from then on, and a ``VerificationWarning`` says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, suppress
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from joblib import parallel_config
+
+from skforge._compat import no_warnings
+from skforge._typing import Array
+from skforge.compiler.forest.frames import kind_of
+from skforge.compiler.runtime.arrays import is_device_array
+from skforge.exceptions import VerificationWarning, shortened, warn, with_article
+from skforge.prediction import counters
+from skforge.prediction.differences import difference
+from skforge.prediction.forms_met import FormsMet
+from skforge.prediction.made_rows import cuts_of, made_rows
+
+Ask = Callable[[Any], Any]
+
+#: Rows of a call that are compared, and rows that are also asked for one by one.
+ROWS, SINGLE = 32, 4
+#: Calls of the model on made rows of which it refuses some.
+_MOST_CALLS = 12
+
+
+class Found(NamedTuple):
+    """A row on which compiled code and the model differ, and their answers."""
+
+    row: Any
+    value: str
+    expected: str
+
+    @property
+    def text(self) -> str:
+        return _text_of(self.row)
+
+
+class Door:
+    """The forms of rows that a live model's predictor has met, by method."""
+
+    def __init__(self) -> None:
+        self._met: dict[Any, FormsMet] = {}
+        #: How many comparisons were made, and how many of them found a difference.
+        self.compared = self.different = 0
+
+    def agreed(self, method: Any, X: Any) -> bool | None:
+        """Tell whether the model agreed on such rows; None if they are new."""
+        met = self._met.get(method)
+        return None if met is None else met.agreed(X)
+
+    def answer(
+        self, predictor: Any, method: Any, X: Any, ours: Ask, theirs: Ask
+    ) -> Any:
+        """Return compiled code's answer, or the model's if they have differed.
+
+        ``method`` may be any name of what ``ours`` and ``theirs`` compute.
+        """
+        if is_device_array(X):  # a GPU computes exponentials of its own
+            return ours(X)
+        if (agreed := self.agreed(method, X)) is None:
+            return self._first(predictor, method, X, ours, theirs)
+        return ours(X) if agreed else self._by_model(predictor, X, theirs)
+
+    def few(self, X: Any) -> Any:
+        """Return the first rows, in their form: those that are compared."""
+        return X if isinstance(X, Mapping) else part_of(X, 0, ROWS)
+
+    def _first(
+        self, predictor: Any, method: Any, X: Any, ours: Ask, theirs: Ask
+    ) -> Any:
+        asked = predictor.counters.of_thread(counters.LIBRARY)
+        answer = ours(X)
+        if predictor.counters.of_thread(counters.LIBRARY) != asked:
+            return answer  # the model's own
+        found = self.compare(predictor, X, answer, ours, theirs)
+        self._met.setdefault(method, FormsMet()).add(X, found is None)
+        predictor.meets()
+        if found is None:
+            return answer
+        name = method if isinstance(method, str) else method[0]
+        self._tell(predictor, name, X, found)
+        return self._by_model(predictor, X, theirs)
+
+    def arrays(
+        self, predictor: Any, method: str, X: Any, ours: Ask, theirs: Ask
+    ) -> bool:
+        """Compare arrays before a compiled entry takes users' ones past this door."""
+        met = self._met.setdefault(method, FormsMet())
+        if (agreed := met.agreed(X)) is None:
+            agreed = self.compare(predictor, X, None, ours, theirs) is None
+            met.add(X, agreed)
+        return agreed
+
+    def _by_model(self, predictor: Any, X: Any, theirs: Ask) -> Any:
+        answer = theirs(X)
+        predictor.counters.add(counters.LIBRARY, counters.rows_of(answer))
+        return answer
+
+    def compare(
+        self, predictor: Any, X: Any, answer: Any, ours: Ask, theirs: Ask
+    ) -> Found | None:
+        """Return the first difference on rows of ``X`` and on rows made of them."""
+        self.compared += 1
+        source = predictor.source
+        alone = not (source.before or source.members)  # steps may add by batches
+        few = self.few(X)
+        uncounted = partial(predictor.counters.uncounted, ours)
+        with ExitStack() as stack:
+            stack.enter_context(no_warnings())  # those of the call itself are shown
+            # threads of a forest add trees as they finish
+            stack.enter_context(parallel_config("sequential"))
+            for module in predictor.modules:
+                stack.enter_context(module.kernels.one())  # compile no other kernels
+            made = None
+            with suppress(Exception):  # of rows that nobody can make
+                made = made_of(predictor, few)
+            for rows in (few,) if made is None else (few, made):
+                for part, expected in accepted(theirs, rows):
+                    found = _differs(uncounted, part, expected, alone)
+                    if found is None and part is few and alone and answer is not None:
+                        given = answer if few is X else _rows(answer, 0, ROWS)
+                        found = compared_answers(few, given, expected)
+                    if found is not None:
+                        return found
+        return None
+
+    def _tell(self, predictor: Any, method: str, X: Any, found: Found) -> None:
+        self.different += 1
+        predictor.counters.add(counters.DIFFERENT, len_of(found.row))
+        model = with_article(predictor.source.class_name)
+        warn(
+            f"{method} of these rows ({type(X).__name__}) gives {found.value}, but "
+            f"{model} gives {found.expected}. The model itself answers such rows from "
+            "now on, at its own speed. Please report this, with the model and this "
+            f"row: {found.text}",
+            VerificationWarning,
+        )
+
+
+def part_of(rows: Any, start: int, stop: int) -> Any:
+    """Return some rows as they are: a slice of any container."""
+    if hasattr(rows, "iloc"):
+        return rows.iloc[start:stop]
+    if kind_of(rows) in ("pyarrow", "batch"):
+        return rows.slice(start, stop - start)
+    if hasattr(rows, "tocsr") and rows.format != "csr":
+        return type(rows)(rows.tocsr()[start:stop])
+    if not isinstance(rows, (list, tuple)) and not hasattr(rows, "shape"):
+        rows = list(rows)  # a deque has no slices
+    return rows[start:stop]
+
+
+def made_of(predictor: Any, X: Any) -> Any:
+    """Return rows in the form of ``X`` on which readers may err; None for none."""
+    return made_rows(X, *_columns_of(predictor))
+
+
+def _columns_of(predictor: Any) -> tuple[Mapping[int, Array], Any]:
+    """Return the thresholds of the columns of users' rows, and the columns' names."""
+    source, forest = predictor.source, predictor.forest
+    if source.before or source.members:  # its columns are others
+        return {}, getattr(source.model, "feature_names_in_", None)
+    return cuts_of(forest), forest.column_names
+
+
+def accepted(theirs: Ask, rows: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield parts of rows that the model takes, and what it answers."""
+    parts, calls = [rows], 0
+    while parts and calls < _MOST_CALLS:
+        part, calls = parts.pop(0), calls + 1
+        try:
+            expected = theirs(part)
+        except Exception:  # noqa: BLE001 - libraries raise their own
+            n_rows = len_of(part)
+            if n_rows > 1:
+                half = n_rows // 2
+                parts += [part_of(part, 0, half), part_of(part, half, n_rows)]
+            continue
+        yield part, expected
+
+
+def len_of(rows: Any) -> int:
+    if isinstance(rows, Mapping):
+        return 1
+    shape = getattr(rows, "shape", None)
+    return int(shape[0]) if shape else len(rows)
+
+
+def _differs(ours: Ask, rows: Any, expected: Any, alone: bool) -> Found | None:
+    try:
+        answer = ours(rows)
+    except Exception as error:  # noqa: BLE001 - where the model answers
+        text = f"{type(error).__name__}: {error}"
+        return Found(rows, shortened(text, 300), _text_of(expected))
+    n_rows = len_of(rows)
+    if (found := compared_answers(rows, answer, expected)) or not alone or n_rows == 1:
+        return found
+    for i in range(min(SINGLE, n_rows)):
+        row = part_of(rows, i, i + 1)
+        if found := compared_answers(row, ours(row), _rows(expected, i, i + 1)):
+            return found
+    return None
+
+
+def compared_answers(rows: Any, answer: Any, expected: Any) -> Found | None:
+    answers, wanted = _parts(answer), _parts(expected)
+    if len(answers) != len(wanted):
+        return Found(rows, _text_of(answer), _text_of(expected))
+    if (found := difference(answers, wanted)) is None:
+        return None
+    first = int(found.rows[0]) if len(found.rows) else 0
+    alone = isinstance(rows, Mapping) or first >= len_of(rows)
+    row = rows if alone else part_of(rows, first, first + 1)
+    return Found(row, found.value, found.expected)
+
+
+def _parts(answer: Any) -> list[Any]:
+    """Return what an answer consists of: arrays that can be compared bit by bit."""
+    if isinstance(answer, (list, tuple)):
+        return [part for one in answer for part in _parts(one)]
+    if hasattr(answer, "tocsr"):
+        matrix = answer.tocsr()
+        return [matrix.toarray()]
+    return [np.asarray(answer)]
+
+
+def _rows(answer: Any, start: int, stop: int) -> Any:
+    if isinstance(answer, list):
+        return [part[start:stop] for part in answer]
+    return part_of(answer, start, stop)
+
+
+def _text_of(value: Any) -> str:
+    with suppress(Exception):
+        if hasattr(value, "to_dict") and hasattr(value, "dtypes"):
+            dtypes = {str(k): str(v) for k, v in value.dtypes.items()}
+            records = value.to_dict("records")
+            return shortened(f"{records!r} of dtypes {dtypes!r}", 800)
+        if hasattr(value, "tocsr"):
+            value = value.toarray()
+        if hasattr(value, "to_pylist"):
+            value = value.to_pylist()
+        if hasattr(value, "dtype"):
+            return shortened(f"{value.tolist()!r} of {value.dtype}", 800)
+    return shortened(repr(value), 800)

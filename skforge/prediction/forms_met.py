@@ -1,0 +1,168 @@
+"""Forms of rows: container, dtype of each column, names and their order, layout.
+
+Rows of one form are read by the same code, so a form is compared with the model once;
+see :mod:`skforge.prediction.door`. What a form leaves out varies in the rows that are
+made for the comparison: types of Python's objects, categories and their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from operator import is_
+from typing import Any
+
+import numpy as np
+
+from skforge.compiler.forest.frames import is_category, is_pandas, kind_of
+
+#: Forms of one method and class of rows that are told apart; later ones are taken for
+#: the last one, as their differences have shown nothing in so many comparisons.
+MOST_FORMS = 256
+
+
+class FormsMet:
+    """The forms of rows that one method was asked for, and whether they agreed."""
+
+    def __init__(self) -> None:
+        self._agreed: dict[Hashable, bool] = {}
+        #: By class of rows, what its last form looked like, and whether it agreed.
+        self._last: dict[type, tuple[Any, bool]] = {}
+
+    def agreed(self, X: Any) -> bool | None:
+        """Tell whether rows like these agreed with the model; None if never met."""
+        kind = type(X)
+        last = self._last.get(kind)
+        same = _SAME.get(kind_of(X), _same)
+        if last is not None and same(last[0], X):
+            return last[1]
+        agreed = self._agreed.get(form_of(X))
+        if agreed is None and len(self._agreed) >= MOST_FORMS:
+            agreed = True
+        if agreed is not None:
+            self._last[kind] = look_of(X), agreed
+        return agreed
+
+    def add(self, X: Any, agreed: bool) -> None:
+        self._agreed[form_of(X)] = agreed
+        self._last[type(X)] = look_of(X), agreed
+
+
+def form_of(X: Any) -> Hashable:
+    """Return what tells the form of rows from others, as a value."""
+    form: Callable[[Any], Hashable] = _FORMS.get(kind_of(X), _of_other)
+    return type(X), form(X)
+
+
+def look_of(X: Any) -> Any:
+    """Return what the next rows of this form are recognised by, in a microsecond."""
+    return _LOOKS.get(kind_of(X), _of_other)(X)
+
+
+def _same(look: Any, X: Any) -> bool:
+    return bool(look == _of_other(X))
+
+
+def _of_other(X: Any) -> Any:
+    """Return the form of arrays, sparse matrices, frames of rare classes, lists."""
+    if isinstance(X, (list, tuple)):
+        return type(X[0]) if X else None
+    dtype = getattr(X, "dtype", None)
+    if not isinstance(dtype, np.dtype):
+        return None if not is_pandas(X) else _of_pandas(X)
+    indices = getattr(getattr(X, "indices", None), "dtype", None)
+    return dtype if dtype.kind not in "SUV" else dtype.kind, len(X.shape), indices
+
+
+# ------------------------------------------------------------ pandas
+
+
+def _dtype_form(dtype: Any) -> Hashable:
+    if is_category(dtype):  # comparisons have other categories, too
+        return "category", str(dtype.categories.dtype), bool(dtype.ordered)
+    return str(dtype)
+
+
+def _of_pandas(X: Any) -> Hashable:
+    labels = X.columns
+    names = tuple(zip(labels.tolist(), map(type, labels.tolist()), strict=True))
+    return names, tuple(map(_dtype_form, X.dtypes.tolist()))
+
+
+def _look_of_pandas(X: Any) -> Any:
+    manager = X._mgr
+    blocks = manager.blocks
+    return manager.axes[0], [b.dtype for b in blocks], _places(blocks)
+
+
+def _places(blocks: Any) -> Any:
+    return [block.mgr_locs.as_array.tobytes() for block in blocks]
+
+
+def _same_pandas(look: Any, X: Any) -> bool:
+    labels, dtypes, places = look
+    manager = X._mgr
+    blocks, names = manager.blocks, manager.axes[0]
+    if not names.is_(labels) and not (
+        names.dtype == labels.dtype and names.equals(labels)
+    ):
+        return False
+    found = [block.dtype for block in blocks]
+    if len(found) != len(dtypes):
+        return False
+    if not all(map(is_, found, dtypes)) and not all(map(_alike, found, dtypes)):
+        return False
+    return len(found) == 1 or places == _places(blocks)
+
+
+def _alike(dtype: Any, other: Any) -> bool:
+    if is_category(dtype):
+        return is_category(other) and _dtype_form(dtype) == _dtype_form(other)
+    return bool(dtype == other)
+
+
+# ------------------------------------------------------------ polars and pyarrow
+
+
+def _of_polars(X: Any) -> Hashable:
+    return tuple(X.columns), tuple(map(str, X.dtypes))
+
+
+def _look_of_polars(X: Any) -> Any:
+    return X.columns, X.dtypes
+
+
+def _same_polars(look: Any, X: Any) -> bool:
+    return bool(X.columns == look[0] and X.dtypes == look[1])
+
+
+def _of_arrow(X: Any) -> Hashable:
+    schema = X.schema
+    return tuple(schema.names), tuple(map(str, schema.types))
+
+
+def _look_of_arrow(X: Any) -> Any:
+    return X.schema
+
+
+def _same_arrow(look: Any, X: Any) -> bool:
+    return bool(X.schema.equals(look))
+
+
+_FORMS: dict[str, Callable[[Any], Hashable]] = {
+    "pandas": _of_pandas,
+    "polars": _of_polars,
+    "pyarrow": _of_arrow,
+    "batch": _of_arrow,
+}
+_LOOKS: dict[str, Callable[[Any], Any]] = {
+    "pandas": _look_of_pandas,
+    "polars": _look_of_polars,
+    "pyarrow": _look_of_arrow,
+    "batch": _look_of_arrow,
+}
+_SAME: dict[str, Callable[[Any, Any], bool]] = {
+    "pandas": _same_pandas,
+    "polars": _same_polars,
+    "pyarrow": _same_arrow,
+    "batch": _same_arrow,
+}

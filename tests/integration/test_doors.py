@@ -1,0 +1,295 @@
+"""No answer without a comparison: forms of rows, methods and files meet the model."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from lightgbm import LGBMClassifier
+from sklearn.compose import make_column_transformer
+from sklearn.datasets import make_classification
+from sklearn.ensemble import GradientBoostingClassifier, RandomForestClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+import skforge
+from skforge import CompiledForest, Schedule
+from skforge._container import Container
+from skforge.exceptions import VerificationError, VerificationWarning
+from skforge.prediction import made_rows
+from skforge.prediction.forms_met import form_of
+from skforge.sources.base import Answers, Source
+from skforge.sources.plain import PlainRows
+from skforge.sources.stored_model import StoredModel
+from tests import forms
+
+pytestmark = pytest.mark.filterwarnings("ignore:X ")  # feature names
+
+X, Y = make_classification(200, 6, n_informative=4, random_state=0)
+FRAME = pd.DataFrame(X, columns=forms.COLUMNS)
+ONE_KERNEL = Schedule()
+NARROW = FRAME.astype(np.float32)
+
+
+def plain(model: Any, rows: Any) -> CompiledForest:
+    return CompiledForest(model, schedule=ONE_KERNEL, tuning="off").fit(rows)
+
+
+@pytest.fixture
+def fast() -> CompiledForest:
+    return plain(RandomForestClassifier(5, max_depth=4, random_state=0).fit(X, Y), X)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the methods that a model is asked by, as it is asked."""
+    methods: list[str] = []
+    own = Source.call
+
+    def call(source: Source, method: str, rows: Any, **params: Any) -> Any:
+        methods.append(method)
+        return own(source, method, rows, **params)
+
+    monkeypatch.setattr(Source, "call", call)
+    return methods
+
+
+def mistaken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the reader of frames take the first column for the second."""
+    own = PlainRows.read
+
+    def read(rows: PlainRows, given: Any) -> Any:
+        found = own(rows, given)
+        if found is None or not isinstance(given, pd.DataFrame):
+            return found
+        turned = found[0].copy()
+        turned[:, [0, 1]] = turned[:, [1, 0]]
+        return turned, found[1]
+
+    monkeypatch.setattr(PlainRows, "read", read)
+
+
+def test_a_new_form_costs_two_calls_of_the_model(asked: list[str]) -> None:
+    model = RandomForestClassifier(5, max_depth=4, random_state=0).fit(FRAME, Y)
+    fast = plain(model, FRAME)
+    fast.predict_proba(X)
+    del asked[:]
+    for form in (FRAME, NARROW, X.tolist(), FRAME.to_dict("records")):
+        fast.predict_proba(form)
+        assert len(asked) <= 2 + 12  # rows that the model refuses are told apart
+        assert asked[:2] == ["predict_proba"] * 2
+        del asked[:]
+        for part in (form, FRAME[3:4] if form is FRAME else form):
+            fast.predict_proba(part)
+        assert asked == []
+
+
+def test_a_misread_form_is_answered_by_the_model(
+    fast: CompiledForest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = fast.estimator_.predict_proba(FRAME)
+    mistaken(monkeypatch)
+    with pytest.warns(VerificationWarning) as caught:
+        answers = fast.predict_proba(FRAME)
+    assert np.array_equal(answers, expected)
+    assert np.array_equal(fast.predict_proba(X), fast.estimator_.predict_proba(X))
+    assert fast.counters()["different"] == {"calls": 1, "rows": 1}
+    (warning,) = (w for w in caught if w.category is VerificationWarning)
+    text = str(warning.message)
+    assert text.startswith("predict_proba of these rows (DataFrame) gives [")
+    assert ", but a RandomForestClassifier gives [" in text
+    assert "The model itself answers such rows from now on, at its own speed." in text
+    assert "'a': " in text and "'a': 'float64'" in text  # the row and its dtypes
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", VerificationWarning)
+        before = fast.counters()["library"]["calls"]
+        assert np.array_equal(fast.predict_proba(FRAME[:3]), expected[:3])
+    assert fast.counters()["library"]["calls"] == before + 1
+
+
+def test_nothing_is_compared_if_it_is_switched_off(
+    fast: CompiledForest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SKFORGE_CHECK", "off")
+    fast = pickle.loads(pickle.dumps(fast))
+    mistaken(monkeypatch)
+    assert (fast.predict_proba(FRAME) != fast.estimator_.predict_proba(FRAME)).any()
+
+
+def test_every_dtype_meets_the_model(
+    fast: CompiledForest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = PlainRows._array
+
+    def read(rows: PlainRows, given: Any) -> Any:
+        return own(rows, given if given.dtype != np.int64 else given + 1)
+
+    fast.predict(X)
+    monkeypatch.setattr(PlainRows, "_array", read)
+    whole = np.rint(X * 9).astype(np.int64)
+    with pytest.warns(VerificationWarning):
+        assert np.array_equal(fast.predict(whole), fast.estimator_.predict(whole))
+
+
+METHODS: dict[str, Callable[[Any, Any], Any]] = {
+    "predict_log_proba": lambda model, rows: model.predict_log_proba(rows),
+    "decision_function": lambda model, rows: model.decision_function(rows),
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_meets_the_model(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = GradientBoostingClassifier(n_estimators=5, random_state=0).fit(X, Y)
+    fast, ask = plain(model, X), METHODS[method]
+    expected = ask(model, FRAME)
+    mistaken(monkeypatch)
+    with pytest.warns(VerificationWarning, match=method.partition("_log")[0]):
+        assert np.array_equal(ask(fast, FRAME), expected)
+
+
+def test_leaves_meet_the_model(
+    fast: CompiledForest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, expected = Answers.leaves, fast.estimator_.apply(X)
+    monkeypatch.setattr(Answers, "leaves", lambda *given: own(*given) + 1)
+    with pytest.warns(VerificationWarning, match="apply of these rows"):
+        assert np.array_equal(fast.apply(X), expected)
+
+
+def test_rounds_meet_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = LGBMClassifier(n_estimators=5, verbose=-1, n_jobs=1).fit(X, Y)
+    fast = plain(model, X)
+    mistaken(monkeypatch)
+    with pytest.warns(VerificationWarning, match="predict_proba"):
+        answers = fast.predict_proba(FRAME, num_iteration=2)
+    assert np.array_equal(answers, model.predict_proba(FRAME, num_iteration=2))
+
+
+def test_rows_that_are_misread_are_not_explained(
+    fast: CompiledForest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mistaken(monkeypatch)
+    with pytest.warns(VerificationWarning, match="predict_raw"):  # noqa: SIM117
+        with pytest.raises(VerificationError, match="they are not explained"):
+            fast.predict_contribs(FRAME)
+
+
+def test_out_gets_the_model_s_answers(
+    fast: CompiledForest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = np.empty((len(X), 2))
+    mistaken(monkeypatch)
+    with pytest.warns(VerificationWarning):
+        fast.predict_proba(FRAME, out=out)
+    assert np.array_equal(out, fast.estimator_.predict_proba(FRAME))
+
+
+# ------------------------------------------------------------ rows that are made
+
+
+@pytest.mark.parametrize("name", forms.NUMBERS)
+def test_made_rows_have_the_form_of_those_given(name: str) -> None:
+    try:
+        rows = forms.NUMBERS[name](FRAME.copy())
+    except (ValueError, ArithmeticError):
+        pytest.skip("this form cannot be made of these rows")
+    cuts = {i: np.array([-0.5, 0.1, 0.7]) for i in range(6)}
+    made = made_rows.made_rows(rows, cuts, forms.COLUMNS)
+    if made is not None:
+        assert form_of(made) == form_of(rows)
+        assert made.shape[0] if hasattr(made, "shape") else len(made)
+
+
+@pytest.mark.parametrize("name", forms.PASSENGERS)
+def test_made_rows_of_numbers_and_texts(name: str) -> None:
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame(random.gamma(2, 9, (9, 5)), columns=forms.PASSENGER_NUMBERS)
+    frame = (
+        (frame > 20)
+        .astype(float)
+        .assign(sex=["m", "f", "m"] * 3, port=["S", "C", "Q"] * 3)
+    )
+    rows = forms.PASSENGERS[name](frame)
+    made = made_rows.made_rows(rows, {}, list(frame))
+    assert form_of(made) == form_of(rows)
+    assert len(made) > made_rows.ORDINARY
+
+
+def test_made_numbers_lie_on_thresholds_and_beside_them() -> None:
+    cut = 0.1
+    for dtype in (np.float32, np.float64):
+        rows, cuts = np.ones((1, 2), dtype), {1: np.array([cut])}
+        made = made_rows.made_rows(rows, cuts, None)[:, 1]
+        near = {dtype(cut), np.nextafter(dtype(cut), dtype(1)), dtype(np.float32(cut))}
+        assert near <= {*made.tolist(), *made}
+        assert np.isnan(made).any() and np.isinf(made).any()
+
+
+# ------------------------------------------------------------ save
+
+
+def saved(model: Any) -> bytes:
+    file = io.BytesIO()
+    skforge.save(model, file)
+    return file.getvalue()
+
+
+def test_a_file_says_what_was_compared() -> None:
+    steps = make_column_transformer(
+        (OneHotEncoder(handle_unknown="ignore"), ["port"]),
+        (StandardScaler(), ["a"]),
+    )
+    frame = FRAME[["a"]].assign(port=["S", "C"] * 100)
+    model = make_pipeline(steps, RandomForestClassifier(3, random_state=0))
+    fast = plain(model.fit(frame, Y), frame)
+    content = np.frombuffer(saved(fast), np.uint8)
+    compared = Container(content, "it").manifest["compared"]
+    methods = ["predict", "predict_proba", "predict_raw", "predict_log_proba", "apply"]
+    assert compared == {
+        form: methods
+        for form in ("DataFrame", "DataFrame, made", "mappings", "columns")
+    }
+
+
+def test_save_refuses_a_file_that_answers_otherwise(
+    fast: CompiledForest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "fast.skforge"
+    skforge.save(fast, path)
+    before = path.read_bytes()
+    own = PlainRows.read
+
+    def read(rows: PlainRows, given: Any) -> Any:
+        found = own(rows, given)
+        stored = rows._r.estimator and isinstance(fast_of.get("model"), StoredModel)
+        return (found[0] * 2, found[1]) if stored and found else found
+
+    fast_of: dict[str, Any] = {}
+    from skforge.persistence import artifact
+
+    load = artifact.from_bytes
+
+    def loaded(*given: Any) -> Any:
+        model = load(*given)
+        fast_of["model"] = model._stored
+        return model
+
+    monkeypatch.setattr(artifact, "from_bytes", loaded)
+    fast.predict_proba(X), fast.predict(X)  # these have met the model
+    monkeypatch.setattr(StoredModel, "answer_to_no_rows", lambda *_: np.zeros(3))
+    monkeypatch.setattr(PlainRows, "read", read)
+    with pytest.raises(VerificationError) as error:
+        skforge.save(fast, path)
+    text = str(error.value)
+    assert text.startswith("Without its library, the model would answer ")
+    assert "Nothing was saved." in text
+    assert path.read_bytes() == before
