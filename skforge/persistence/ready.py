@@ -14,10 +14,10 @@ import os
 import struct
 import sys
 from _thread import RLock
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from copy import copy, deepcopy
-from functools import lru_cache, partial
+from functools import lru_cache
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
@@ -95,7 +95,10 @@ class Note:
             "ranges": firsts,
             "kernels": [kernels[number] for number in sorted(kernels)],
             "columns": _columns_out(predictor),
-            "entries": {**known["entries"], method: [*code, labels, [*holder.sizes]]},
+            "entries": {
+                **known["entries"],
+                method: [*code, labels, [*holder.sizes], holder.loops],
+            },
         }
         if record != known:
             object_cache.store(key, json.dumps(record).encode())
@@ -123,7 +126,7 @@ def _labels_out(labels: Any) -> Any:
     from skforge.runtime.records import plain_out
 
     plain = {bool, int, float, str}
-    if labels is None or not plain.issuperset(map(type, np.asarray(labels).tolist())):
+    if labels is None or not plain.issuperset(map(type, np.ravel(labels).tolist())):
         return None
     return plain_out(labels)
 
@@ -132,6 +135,19 @@ def _labels_in(labels: Any) -> Any:
     if isinstance(labels, dict):
         return np.array(labels["values"], np.dtype(labels["dtype"]))
     return tuple(labels)
+
+
+def _loops_in(loops: list[Any]) -> dict[str, int]:
+    """Return the addresses of NumPy's loops; another process compared them."""
+    if not loops:
+        return {}
+    from skforge.runtime.numpy_loops import address_of
+
+    found = {f"skf_{name}": address_of(name, dtype) for name, dtype in loops}
+    known = {symbol: address for symbol, address in found.items() if address}
+    if len(known) < len(found):
+        raise LookupError(*found)
+    return known
 
 
 def _reads_lists(source: Source) -> bool:
@@ -277,14 +293,18 @@ class _Ready:
         return self._entries.get(method)
 
     def _linked(self, method: str) -> Any:
-        key, digest, labels, sizes = self._record["entries"][method]
+        key, digest, labels, sizes, loops = self._record["entries"][method]
         if self._table is None:
             self._table = self._filled()
         stored = _code_of(key, digest)
         if stored is None:
             raise LookupError(key)
         names, _, binary = stored.partition(b"\n")
-        code = partial(LoadedCode, names.decode().split(), binary)
+        known = _loops_in(loops)
+
+        def code(symbols: Mapping[str, int]) -> LoadedCode:
+            return LoadedCode(names.decode().split(), binary, {**symbols, **known})
+
         labels = _labels_in(labels)
         return entries.open_entry(code, self._table, EntrySizes(*sizes), labels)
 

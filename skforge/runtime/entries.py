@@ -102,8 +102,10 @@ class Holder:
         self.jit: LoadedCode | None = None
         #: The method's owner while its entry may answer, and its function.
         self.words = (ctypes.c_int64 * 2)()
-        #: Whether the code needs no more than the symbols of every entry.
+        #: Whether the code needs no more than the symbols of every entry, and loops of
+        #: NumPy: their names and dtypes.
         self.alone = True
+        self.loops: list[list[str]] = []
         #: Calls that the entry has answered, and their rows.
         self.counts = (ctypes.c_int64 * 2)()
         self.function: Any = None

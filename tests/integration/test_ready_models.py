@@ -41,6 +41,7 @@ from tests.plain import plain
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(300, 6)).astype(np.float32)
 Y = (X[:, 0] + X[:, 1] > 0).astype(int)
+THREE = np.digitize(X[:, 0], [-0.5, 0.5])
 NAMES = [*"abcdef"]
 TEXTS = pd.DataFrame(X, columns=NAMES).assign(a=RANDOM.choice(["x", "y", "z"], 300))
 FOREST = RandomForestClassifier(7, max_depth=5, random_state=0)
@@ -83,6 +84,13 @@ def boosting(kind: str, **how: Any) -> Any:
     return getattr(module, name)(n_estimators=9, n_jobs=1, **how)
 
 
+def catboost() -> Any:
+    module = pytest.importorskip("catboost")
+    return module.CatBoostClassifier(
+        iterations=9, verbose=0, allow_writing_files=False, thread_count=1
+    )
+
+
 MODELS: dict[str, Any] = {
     "forest": lambda: FOREST.fit(X, Y),
     "labels": lambda: FOREST.fit(X, np.array(["no", "yes"])[Y]),
@@ -95,8 +103,17 @@ MODELS: dict[str, Any] = {
     "xgboost": lambda: boosting("xgboost").fit(X, Y),
     "lightgbm": lambda: boosting("lightgbm", verbose=-1).fit(X, Y),
     "scaled": lambda: make_pipeline(StandardScaler(), FOREST).fit(X, Y),
+    # with loops of NumPy
+    "three classes": lambda: HistGradientBoostingClassifier(max_iter=5).fit(X, THREE),
+    "softmax": lambda: boosting("xgboost", objective="multi:softmax").fit(X, THREE),
+    "isolation": lambda: IsolationForest(n_estimators=5).fit(X),
+    # with a table in the code
+    "catboost": lambda: catboost().fit(X, np.array(["a", "b", "c"])[THREE]),
 }
-METHODS = "predict", "predict_proba", "predict_raw", "decision_function"
+METHODS = (
+    *("predict", "predict_proba", "predict_raw", "decision_function"),
+    "score_samples",
+)
 
 
 @pytest.mark.parametrize("kind", MODELS)
@@ -307,17 +324,12 @@ def test_further_keys_are_told_of_once(tmp_path: Path) -> None:
 # ------------------------------------------------------------ what is not noted
 
 
-@pytest.mark.parametrize("kind", ["members", "outliers", "threads", "module"])
+@pytest.mark.parametrize("kind", ["members", "threads", "module"])
 def test_models_that_answer_whole(kind: str, tmp_path: Path) -> None:
     method = "predict"
     if kind == "members":
         model: Any = CalibratedClassifierCV(make_pipeline(StandardScaler(), FOREST))
         path = saved(model.fit(X, Y), tmp_path)
-    elif kind == "outliers":
-        path, method = (
-            saved(IsolationForest(n_estimators=5).fit(X), tmp_path),
-            "score_samples",
-        )
     elif kind == "threads":
         path = saved(FOREST.fit(X, Y), tmp_path, n_jobs=2)
     else:

@@ -10,13 +10,9 @@ import numpy as np
 
 from skforge.compiler.forest.outputs import EXPECTILE_GAP, OutputFunction, OutputSpec
 from skforge.compiler.outputs import catboost, onnx, sklearn
-from skforge.compiler.outputs.library import (
-    SIGMOID_LIMIT,
-    ArrayLibrary,
-    NumPyLoop,
-    total,
-)
+from skforge.compiler.outputs.library import SIGMOID_LIMIT, ArrayLibrary, total
 from skforge.exceptions import UnsupportedModelError
+from skforge.runtime.numpy_loops import NumPyLoop
 
 #: Functions of scores: those of an :class:`OutputSpec`, and what decisions and labels
 #: need beside them.

@@ -126,14 +126,16 @@ def build_entry(
     symbols: dict[str, int] = {}
     if shares is not None:
         symbols |= {**entry_symbols(), "skf_shares": shares.address}
-    symbols |= loops_of(kind.steps.function, kind.sum_dtype) or {}
+    loops = loops_of(kind.steps.function, kind.sum_dtype) or {}
 
     def code(known: Mapping[str, int]) -> MachineCode:
-        return program(facts, partial(_routines, kind), target, {**known, **symbols})
+        symbols_of_all = {**known, **symbols, **loops}
+        return program(facts, partial(_routines, kind), target, symbols_of_all)
 
     entry = entries.open_entry(code, table, sizes, labels)
     entry.__self__.kept.append(shares)
     entry.__self__.alone = not symbols
+    entry.__self__.loops = [[name[4:], kind.sum_dtype] for name in loops]
     return entry
 
 
