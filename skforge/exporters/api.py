@@ -8,6 +8,7 @@ import os
 import re
 import secrets
 import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -20,6 +21,7 @@ from skforge.compiler.runtime.module import CompiledModule
 from skforge.compiler.schedule.ranges import SchedulesByRange
 from skforge.compiler.system import shared_suffix
 from skforge.compiler.target import Target
+from skforge.config import compares_forms
 from skforge.exceptions import (
     InvalidInputError,
     TargetError,
@@ -28,11 +30,13 @@ from skforge.exceptions import (
 )
 from skforge.exporters import check
 from skforge.exporters.c_source import example_text, header_text, source_text
+from skforge.exporters.check_wheel import verify_wheel
 from skforge.exporters.contents import Library
 from skforge.exporters.library import check_targets, export_object, outputs_of
 from skforge.exporters.llvm_wrapper import constants_of
 from skforge.exporters.wheel import check_package, link_shared, wheel
 from skforge.prediction.choose_targets import size_ranges
+from skforge.runtime.facts import WINDOWS
 from skforge.runtime.mappings import MappingColumns
 from skforge.sources.base import Source
 from skforge.sources.find import source_of
@@ -207,6 +211,8 @@ def export(
     if version is not None:
         columns = _columns(source)
         name, whole = wheel(library, version, targets[0], file, binary, facts, columns)
+        if verified and compares_forms() and _is_of_this_system(targets[0]):
+            verify_wheel(library, whole, sample, columns)
         files = {name: whole}
     files[f"{chosen}.json"] = facts
     _write(folder, files)
@@ -298,6 +304,11 @@ def _parts(
         cpu, table = module.target, module.schedules
     cpu = _cpu_of(cpu, "its forest, skforge.export(fast.forest_, …)")
     return compiled.forest_, table, cpu, compiled.reduction, source
+
+
+def _is_of_this_system(target: Target) -> bool:
+    systems = ("windows", WINDOWS), ("apple", sys.platform == "darwin")
+    return all((name in target.triple) == here for name, here in systems)
 
 
 #: Frames would be arrays of their values, if nothing was said.

@@ -24,7 +24,7 @@ from skforge.compiler.runtime.entry.hashing_routines import KM
 from skforge.compiler.runtime.explanations.contributions import ContributionKernels
 from skforge.compiler.runtime.module import compile_forest
 from skforge.exceptions import TargetError, VerificationError
-from skforge.exporters.contents import OUTPUT_OF, Library
+from skforge.exporters.contents import ERRORS, OUTPUT_OF, Library
 from skforge.prediction.answers import as_array
 from skforge.runtime.loading import load_object
 
@@ -92,6 +92,7 @@ def verify(library: Library, binary: bytes, sample: CheckSample) -> bool:
             encoded = loaded.encode(sample.cells)
             if encoded.tobytes() != rows[: len(encoded)].tobytes():
                 raise _fault("encode of the library differs from the model")
+            loaded.check_refusals(sample.cells[:1])
         for number in here:
             variant = library.variants[number]
             loaded.select(number)
@@ -108,7 +109,7 @@ def verify(library: Library, binary: bytes, sample: CheckSample) -> bool:
                         wanted = contributed.values(given, 1)
                     else:
                         wanted = expected(forest, function, sums, leaves[:size])
-                    if not _agrees(result, wanted, gap[:size]):
+                    if not agrees(result, wanted, gap[:size]):
                         raise _fault(
                             f"{function} of the library for {variant.target.cpu} "
                             f"differs from the model on {size} rows"
@@ -185,14 +186,31 @@ class _LoadedLibrary:
         self._call(f"{function}_{self._suffix}", self._model, *where)
         return out
 
-    def encode(self, cells: NDArray[np.object_]) -> Array:
+    def encode(
+        self, cells: NDArray[np.object_], count: int | None = None, null: bool = False
+    ) -> Array:
+        """Return encoded rows of cells; ``count`` and a null text ask for errors."""
         rows = np.empty((len(cells), self._width), np.float32)
         numbers, texts = cells.copy(), cells[:, self._categories].ravel().tolist()
         numbers[:, self._categories] = 1.5  # ignored
         numbers = numbers.astype(np.float32)
         given = (ctypes.c_char_p * len(texts))(*(text.encode() for text in texts))
-        self._call("encode", len(cells), numbers.ctypes.data, given, rows.ctypes.data)
+        if null:
+            given[len(texts) - 1] = None
+        n = len(cells) if count is None else count
+        self._call("encode", n, numbers.ctypes.data, given, rows.ctypes.data)
         return rows
+
+    def check_refusals(self, cells: NDArray[np.object_]) -> None:
+        """Ask for the errors of encode: a null text, and fewer rows than none."""
+        for how, name in (({"null": True}, "NULL"), ({"count": -1}, "COUNT")):
+            code = [*ERRORS].index(f"ERROR_{name}")
+            try:
+                self.encode(cells, **how)
+            except VerificationError as error:
+                if f"error {code};" in str(error):
+                    continue
+            raise _fault(f"encode of the library does not return error {code}")
 
     def close(self) -> None:
         self._call("close", self._model, gives=None)
@@ -205,7 +223,7 @@ def expected(forest: Forest, function: str, raw: Array, leaves: Array) -> Any:
         return as_array(of_scores(forest.answers, OUTPUT_OF[function], raw))
 
 
-def _agrees(result: Array, wanted: Any, limit: Array) -> bool:
+def agrees(result: Array, wanted: Any, limit: Array) -> bool:
     wanted = np.asarray(wanted).reshape(result.shape)
     if result.dtype.kind == "f":  # NaN may have either sign
         result, wanted = (np.where(np.isnan(x), np.nan, x) for x in (result, wanted))
