@@ -817,6 +817,11 @@ def _frame() -> Any:
     return pd.DataFrame(ROWS)
 
 
+def _between_numbers() -> np.ndarray:
+    records = np.zeros((2, WIDTH), [("x", "f4"), ("y", "u2")])
+    return records["x"]
+
+
 DECLINED: dict[str, Callable[[], Any]] = {
     "float16": lambda: ROWS.astype(np.float16),
     "longdouble": lambda: ROWS.astype(np.longdouble),
@@ -831,10 +836,9 @@ DECLINED: dict[str, Callable[[], Any]] = {
     "dates": lambda: np.zeros(ROWS.shape, "M8[s]"),
     "records": lambda: np.zeros(ROWS.shape, [("x", "f4")]),
     "rows of records": _records,
-    "Fortran order": lambda: np.asfortranarray(ROWS),
-    "columns backwards": lambda: ROWS[:, ::-1],
-    "every other column": lambda: np.repeat(ROWS, 2, axis=1)[:, ::2],
-    "one column repeated": lambda: np.broadcast_to(ROWS[:, :1], ROWS.shape),
+    "many rows of Fortran order": lambda: np.asfortranarray(np.tile(ROWS, (40, 1))),
+    "columns too large for float32": lambda: np.full((1, 2 * WIDTH), 1e39)[:, ::2],
+    "columns between two numbers": _between_numbers,
     "unaligned": _unaligned,
     "0 rows": lambda: ROWS[:0],
     "1-D": lambda: ROWS[0],
@@ -903,6 +907,15 @@ TAKEN: dict[str, Callable[[], np.ndarray]] = {
     "far apart": _far_apart,
     "every third": lambda: ROWS[::3],
     "one row repeated": lambda: np.broadcast_to(ROWS[0], (7, WIDTH)),
+    "Fortran order": lambda: np.asfortranarray(ROWS),
+    "columns backwards": lambda: ROWS[:, ::-1],
+    "every other column": lambda: np.repeat(ROWS, 2, axis=1)[:, ::2],
+    "one column repeated": lambda: np.broadcast_to(ROWS[:, :1], ROWS.shape),
+    "float64, Fortran order": lambda: np.asfortranarray(ROWS.astype(np.float64)),
+    "float64, columns backwards": lambda: ROWS.astype(np.float64)[::-1, ::-1],
+    "a row of a table by columns": lambda: np.asfortranarray(np.tile(ROWS, (9, 1)))[
+        7:8
+    ],
     "one row of Fortran order": lambda: np.asfortranarray(ROWS[:1]),
     "one row of a longer stride": lambda: ROWS[3:4],
     "float64": lambda: ROWS.astype(np.float64) + 1e-12,
@@ -957,9 +970,10 @@ def test_a_refused_value_is_found_in_every_column_of_every_row(
     assert_equal(entry(rows), good)
 
 
-def test_refused_values_are_found_after_the_cast():
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_refused_values_are_found_after_the_cast(order):
     entry = compiled(forest_of()).entry("raw", "not_finite")
-    rows = np.zeros((2, WIDTH))
+    rows = np.zeros((2, WIDTH), order=order)
     assert entry(rows) is not None
     for value in (np.nan, np.inf, 1e39, -3.5e38):
         rows[1, 4] = value

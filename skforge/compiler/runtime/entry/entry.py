@@ -6,9 +6,9 @@ as a C function that Python calls directly (a ``PyCFunction``; no C extension)::
 
     entry(rows):
       if type(rows) is not numpy.ndarray: return None
-      if not 2-d, no floats, other width, gaps between columns: return None
+      if not 2-d, no floats, other width: return None
       if no kernel is compiled for this many rows: return None
-      if float64 for float32 or the other way: convert
+      if float64 for float32 or the other way, or gaps between columns: copy
       if a value is one the source refuses (inf): return None
       out = numpy.empty(...)
       kernel(rows, out)           # without the GIL and on threads when it is worth it

@@ -125,15 +125,32 @@ class _Entry:
         is_float = is_own if np.isfinite(k.limit) else is_own | code.eq(other)
         size = b.select(is_own, b.const(item), 12 - item)
         self.n, self.columns = shape[0], size_of("n_features")
-        given_bytes = strides[0]
-        unaligned = (data | given_bytes) & (size - 1)
-        whole = is_float & shape[1].eq(self.columns) & strides[1].eq(size)
+        given_bytes, step = strides[0], strides[1]
+        unaligned = (data | given_bytes | step) & (size - 1)
+        whole = is_float & shape[1].eq(self.columns)
         few = (self.n > 0) & (self.n <= most)
         self._decline(~(whole & unaligned.eq(0) & few))
         threads = self._pick_kernel()
-        rows = b.either(is_own, lambda: data, lambda: self._converted(data, strides))
+        is_dense = step.eq(size)
+        as_is = is_own & is_dense
+        theirs = F32 if self.element == lir.F64 else lir.F64
+
+        def copied() -> Value:
+            self._decline(self.n * self.columns > MAX_SCRATCH)
+            copy = b.alloc("copy", self.element, MAX_SCRATCH)
+
+            def from_(type_: lir.Scalar, step: Value | int) -> Callable[[], None]:
+                return lambda: self._copy(copy, type_, data, given_bytes, step)
+
+            def converted() -> None:  # in vectors where columns lie side by side
+                b.if_(is_dense, from_(theirs, theirs.bytes), from_(theirs, step))
+
+            b.if_(is_own, from_(self.element, step), converted)
+            return b.address(copy)
+
+        rows = b.either(as_is, lambda: data, copied)
         dense = self.columns * item
-        row_bytes = b.select(is_own, given_bytes, dense)
+        row_bytes = b.select(as_is, given_bytes, dense)
         self._scan(rows, row_bytes, dense)
         return rows, row_bytes, threads
 
@@ -173,24 +190,27 @@ class _Entry:
         threads = b.either(planned.eq(1), lambda: b.const(1), several)
         return threads, shares[index[0] + 1]
 
-    def _converted(self, address: Value, strides: Buffer) -> Value:
-        """Convert rows, on the stack; decline too large ones: some sources warn."""
-        columns = self.columns
-        theirs = F32 if self.element == lir.F64 else lir.F64
-        self._decline(self.n * columns > MAX_SCRATCH)
-        cast = b.alloc("cast", self.element, MAX_SCRATCH)
-        bad, data = [b.const(False, BOOL)], b.view("given", lir.U8, address)
-        with b.loop(self.n, carry=bad) as i:
-            source = b.view("row", theirs, data, i * strides[0])
-            with b.loop(columns, carry=bad) as j:
-                y = source[j].to(self.element)
-                cast[i * columns + j] = y
-                if self.element == F32:
-                    bits = b.bitcast(b.magnitude(y), I32)
-                    bad[0] = bad[0] | bits.eq(0xFF << 23)
-        if self.element == F32:
+    def _copy(
+        self,
+        copy: Buffer,
+        theirs: lir.Scalar,
+        address: Value,
+        row_bytes: Value,
+        step: Value | int,
+    ) -> None:
+        """Copy rows to the stack; decline numbers too large: some sources warn."""
+        bad, given = [b.const(False, BOOL)], b.view("given", lir.U8, address)
+        narrows = self.element == F32 and theirs != F32
+        rows, columns = b.loop(self.n, carry=bad), b.loop(self.columns, carry=bad)
+        with rows as i, columns as j:
+            cell = b.view("cell", theirs, given, i * row_bytes + j * step)
+            y = cell[0].to(self.element)
+            copy[i * self.columns + j] = y
+            if narrows:
+                bits = b.bitcast(b.magnitude(y), I32)
+                bad[0] = bad[0] | bits.eq(0xFF << 23)
+        if narrows:
             self._decline(bad[0])
-        return b.address(cast)
 
     def _scan(self, rows: Value, row_bytes: Value, dense: Value) -> None:
         """Decline if the source refuses to predict on a value.
