@@ -242,6 +242,22 @@ def test_workers_and_the_command_line_predict_without_scikit_learn(tmp_path):
         assert python(code).splitlines()[-1] == "[]"
 
 
+def test_the_command_line_says_what_it_needs():
+    code = """
+import runpy, sys
+sys.modules["typer"] = None
+sys.stderr = sys.stdout
+try:
+    runpy.run_module("skforge", run_name="__main__")
+except SystemExit as end:
+    print(end.code)
+"""
+    assert python(code) == (
+        "Error: the command line needs typer and rich, and what else pip installs with "
+        "skforge unless it is told --no-deps: typer is missing.\n2"
+    )
+
+
 ASKED = (
     "pickle.dumps(fast)",
     "fast.summary()",

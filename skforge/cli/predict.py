@@ -177,7 +177,7 @@ def predict(
     :param method: What to compute: predict, proba, raw or contribs.
     :param contribs: Short for --method contribs.
     """
-    name = _method(method, contribs)
+    began, name = perf_counter(), _method(method, contribs)
     if output is not None:
         check_output(output, *_KINDS)
         if output.exists() and rows_file.exists() and output.samefile(rows_file):
@@ -206,11 +206,12 @@ def predict(
                 n_rows += len(batch)
                 told = f"{n_rows:,} rows, {_speed(n_rows, perf_counter() - start)}"
                 bar.update(task, completed=file.table.done, description=told)
-        seconds, done = perf_counter() - start, plural(n_rows, "row")
+        end, done = perf_counter(), plural(n_rows, "row")
         if output is not None:
             done = f"saved {output}: {done}, {plural(len(answer.names), 'column')}"
-        speed = _speed(n_rows, seconds)
-        typer.echo(f"{done} in {duration(seconds)}, {speed}", err=True)
+        opened_in, speed = duration(start - began), _speed(n_rows, end - start)
+        told = f"{done} in {duration(end - began)}: {opened_in} to open, then {speed}"
+        typer.echo(told, err=True)
 
 
 def _method(method: str | None, contribs: bool) -> str:

@@ -196,6 +196,11 @@ REFUSED = {
         CompiledForest(forest()),
         "it is compiled already; use it as it is. ",
     ),
+    "calibrated-compiled": (
+        CalibratedClassifierCV(CompiledForest(forest()), cv=2),
+        f"CalibratedClassifierCV {NONE}its members are compiled already, so use it as "
+        "it is.",
+    ),
     "bagging": (e.BaggingClassifier(svm.SVC()), f"BaggingClassifier {NONE}{SVC}"),
     "adaboost": (e.AdaBoostClassifier(svm.SVC()), f"AdaBoostClassifier {NONE}{SVC}"),
     "adaboost-r": (e.AdaBoostRegressor(svm.SVR()), f"AdaBoostRegressor {NONE}{SVR}"),

@@ -105,7 +105,7 @@ def test_modules_of_commands_are_there():
     missing = [name for name in modules if importlib.util.find_spec(name) is None]
     assert missing == []
     assert "\n    skforge demo\n" in TEXT
-    assert '\nskforge = "skforge.cli.main:main"\n' in PROJECT
+    assert '\nskforge = "skforge.__main__:main"\n' in PROJECT
 
 
 def test_names_in_code_are_names_of_the_code():

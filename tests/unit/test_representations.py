@@ -99,6 +99,14 @@ def test_what_a_representation_cannot_hold_is_refused_when_it_is_bound() -> None
         assert error.value.why == message
 
 
+def test_those_that_predict_are_named() -> None:
+    others = {toy.name for toy in _WALKS}
+    others |= {toy_blocks.ToyBlocks.name, toy_blocks.ToyRows.name}
+    assert [name for name in representations.names() if name not in others] == [
+        *("array", "bitsliced", "lanes", "pieces", "reorg", "sparse", "tiles")
+    ]
+
+
 # ---------------------------------------------------------------------- interfaces
 
 

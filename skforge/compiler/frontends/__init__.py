@@ -164,6 +164,8 @@ def refuse_untrained(estimator: Any) -> None:
 
 def no_member(model: Any, why: object) -> UnsupportedModelError:
     kind = type(model).__name__
+    if any(map(base.is_compiled, members_of(model))):
+        why = "its members are compiled already, so use it as it is."
     return UnsupportedModelError(f"{kind} has no member that can be compiled: {why}")
 
 

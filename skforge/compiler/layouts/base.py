@@ -425,7 +425,9 @@ def register(representation: Representation) -> None:
 
 
 def names() -> tuple[str, ...]:
-    return tuple(sorted(_REGISTRY))
+    """Return the names that a schedule for predictions may choose."""
+    known = _REGISTRY.items()
+    return tuple(sorted(n for n, chosen in known if "accumulator" in chosen.elements))
 
 
 def get(name: str) -> Representation:
