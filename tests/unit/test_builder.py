@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import io
 import json
 import operator
 import pickle
+import sys
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 import skforge
 from skforge import ForestBuilder, Schedule, compile_forest
 from skforge.compiler.forest.reference import differing_rows, reference_raw
+from skforge.compiler.frontends import builder
 from skforge.exceptions import InvalidInputError
 from tests.plain import plain
 
@@ -492,6 +495,74 @@ def test_nodes_that_are_no_tree(golden):
     calls = [lambda root=root: builder.add_nodes(root) for root in ROOTS]
     golden("\n".join(map(message, calls)) + "\n", "errors")
     assert builder.build().content_hash() == before
+
+
+def chain(depth):
+    root = {"value": 0.0}
+    for i in range(depth):
+        leaf = {"value": float(i)}
+        root = {"feature": 0, "threshold": float(i), "left": leaf, "right": root}
+    return root
+
+
+class Id(int):
+    """A number of a node that counts how often it is compared with others."""
+
+    compared = 0
+
+    def __eq__(self, other):
+        Id.compared += 1
+        return int(self) == int(other)
+
+    def __hash__(self):
+        Id.compared += 1
+        return hash(int(self))
+
+
+def test_a_node_is_compared_with_few_others_however_deep_it_is(monkeypatch):
+    monkeypatch.setattr(builder, "id", lambda node: Id(id(node)), raising=False)
+    for depth in (50, 200):
+        Id.compared = 0
+        ForestBuilder(1).add_nodes(chain(depth))
+        assert 0 < Id.compared <= 6 * (2 * depth + 1)
+    shared = {"value": 1.0}
+    root = {"feature": 0, "threshold": 0.0, "left": shared, "right": shared}
+    assert ForestBuilder(1).add_nodes(root).build().n_nodes == 3  # it is above no other
+
+
+def calls_of(work):
+    """Count the calls of functions, of Python and of C, that some work takes."""
+    count = 0
+
+    def counted(frame, event, argument):
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(counted)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def test_calls_grow_as_the_depth_does():
+    """Arrays, nested nodes, saving, loading and the reference walk level by level."""
+
+    def work(depth):
+        root = chain(depth)
+
+        def every():
+            forest = ForestBuilder(1).add_nodes(root).build()
+            file = io.BytesIO()
+            skforge.save(forest, file)
+            skforge.load(file.getvalue()).validate().tree_depths()
+
+        return calls_of(every)
+
+    work(8)  # imports
+    once, twice, four = work(64), work(128), work(256)
+    assert four - twice <= 2.2 * (twice - once)
 
 
 def test_deep_trees_are_no_problem():

@@ -299,12 +299,13 @@ class ForestBuilder:
         nodes: list[dict[str, Any]] = []
         children: dict[str, list[int]] = {"left": [], "right": []}
         waiting: list[tuple[Any, int, str, int]] = [(root, -1, "", 0)]
-        path: list[int] = []  # ids of the nodes above
+        path: dict[int, None] = {}  # ids of the nodes above, from the root on
         while waiting:
             node, parent, side, depth = waiting.pop()
             number, problem = len(nodes), ""
             above.append((parent, side))
-            del path[depth:]
+            while len(path) > depth:
+                path.popitem()
             if not isinstance(node, Mapping):
                 problem = f"is {_short(node)}; give a mapping, such as a dict"
             elif id(node) in path:
@@ -313,7 +314,7 @@ class ForestBuilder:
                 problem = f"has {unknown[0]!r}; the fields are {', '.join(_FIELDS)}"
             if problem:
                 _refuse(f"{where('', number)} of tree {len(self._trees)} {problem}.")
-            path.append(id(node))
+            path[id(node)] = None
             for name, numbers in children.items():
                 numbers.append(-1)
                 if name == side:

@@ -91,8 +91,8 @@ def read_json(data: bytes) -> Any:
         return json.loads(data)
     except RecursionError:
         raise InvalidModelError(
-            "The JSON is nested too deep to be read; save the model with "
-            "Booster.save_model."
+            "The JSON is nested too deep to be read; save the model as .ubj (XGBoost), "
+            ".txt (LightGBM) or .cbm (CatBoost)."
         ) from None
     except ValueError as error:
         raise InvalidModelError(
