@@ -44,6 +44,7 @@ class ForestSource(Source):
             return None
         return self._reading(
             names=forest.column_names,
+            joins=forest.source == "xgboost",
             compares="equal" if forest.source in COMPARES else "never",
             estimator="",
             unseen=None if forest.source == "xgboost" else np.nan,

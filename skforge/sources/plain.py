@@ -37,6 +37,7 @@ class Reading:
     #: with a warning if one side has none. "equal": they must be equal if both sides
     #: have names. "never": not compared.
     compares: Literal["sklearn", "equal", "never"] = "sklearn"
+    joins: bool = False  # whether names of several levels are joined, as by XGBoost
     tables: bool = True  # whether polars frames and pyarrow tables are read
     #: The class name in scikit-learn's warnings; "" for a source without these.
     estimator: str = ""
@@ -236,8 +237,9 @@ class PlainRows:
         if self._r.compares == "never":
             return "" if len({*labels}) == len(labels) else None
         if self._r.compares == "equal":
-            texts = tuple(map(str, labels))
-            if len({*texts}) < len(texts) or getattr(columns, "nlevels", 1) != 1:
+            texts = tuple(frames.texts_of(columns, self._r.joins))
+            levels = 1 if self._r.joins else getattr(columns, "nlevels", 1)
+            if len({*texts}) < len(texts) or levels != 1:
                 return None
             return "" if names is None or texts == names else None
         from sklearn.utils.validation import _get_feature_names

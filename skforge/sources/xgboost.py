@@ -85,6 +85,7 @@ class _XGBoostRows(Source):
     def reading(self) -> plain.Reading:
         """Compare a frame's names with those at `fit`, if both sides have names."""
         how: dict[str, Any] = {"compares": "equal", "dropped": self.rules.dropped}
+        how["joins"] = True
         return self._reading(names=self._names, estimator="", **how)
 
     def _n_dropped(self, X: Any) -> int:

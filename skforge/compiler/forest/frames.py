@@ -245,8 +245,8 @@ def labels_of(X: Any) -> Any:
 
 def same_labels(labels: Any, others: Any) -> bool:
     """Compare what :func:`labels_of` returns; 1, 1.0 and True are three labels."""
-    if type(labels) is not type(others):
-        return False
+    if type(labels) is not type(others) or getattr(labels, "nlevels", 1) > 1:
+        return False  # in each level, they may be of many types
     if not hasattr(labels, "equals"):
         return bool(labels == others)
     if labels.dtype != others.dtype or labels.dtype != np.object_:
@@ -257,6 +257,13 @@ def same_labels(labels: Any, others: Any) -> bool:
 
 def column_names(X: Any) -> list[str]:
     return list(map(str, labels_of(X)))
+
+
+def texts_of(labels: Any, joins: bool) -> list[str]:
+    """Return labels as texts; with ``joins``, those of several levels as XGBoost."""
+    if joins and getattr(labels, "nlevels", 1) > 1:
+        return [" ".join(map(str, label)) for label in labels]
+    return list(map(str, labels))
 
 
 class FrameColumns:

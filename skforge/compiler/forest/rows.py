@@ -68,7 +68,7 @@ def prepare_rows(forest: Forest, X: Any, made: bool = True) -> Array:
 
 
 def _of_frame(forest: Forest, X: Any) -> Array:
-    columns = frames.column_names(X)
+    columns = frames.texts_of(frames.labels_of(X), forest.source == "xgboost")
     if not forest.wider_rows:
         mistakes.check_shape((len(X), len(columns)), forest.n_features)
     why = mistakes.name_mistake(columns, forest.feature_names or columns)

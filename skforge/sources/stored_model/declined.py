@@ -63,6 +63,8 @@ class _Declined:
         self.source, self.X, self.method = source, X, method
         self.width = source.forest.n_columns
         self.framed = frames.is_pandas(X) or frames.is_table(X)
+        joins = getattr(source.reading(), "joins", False)
+        self.labels = frames.texts_of(frames.labels_of(X), joins) if self.framed else []
         self.usual = _usual_row(source)
         named = frames.is_pandas(self.usual)
         self.names = list(map(str, self.usual.columns)) if named else []
@@ -75,7 +77,7 @@ class _Declined:
         by_place = self.framed and isinstance(rows, np.ndarray)
         if by_place and self.source.forest.names_categories:
             return False  # in an array, the values of categories would be codes
-        if by_place and self.names and frames.column_names(self.X) != self.names:
+        if by_place and self.names and self.labels != self.names:
             return False  # each column would be another
         with no_warnings(), suppress(Exception):  # of any library
             return self.source.tried(rows, self.method) is not None
@@ -117,7 +119,7 @@ class _Declined:
         return "" if rows is None else self._of_values(rows)
 
     def _mistake_of_names(self) -> str:
-        labels, source = frames.column_names(self.X), self.source
+        labels, source = self.labels, self.source
         named = all(isinstance(label, str) for label in frames.labels_of(self.X))
         # scikit-learn takes frames by position if no name is a text
         if self.names and source.compares and (named or not source.has_forms):
