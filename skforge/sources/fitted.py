@@ -15,7 +15,7 @@ import numpy as np
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import CLASSIFICATION
-from skforge.compiler.frontends import load_forest
+from skforge.compiler.frontends import read_forest
 from skforge.compiler.frontends.base import class_names, last_step, unwrap
 from skforge.compiler.frontends.content import is_path
 from skforge.compiler.outputs.answers import class_labels
@@ -103,7 +103,7 @@ def task_of(model: Any) -> str | None:
 
 def _task_read(model: Any, *_stamp: int) -> str | None:
     with suppress(ValueError):  # fit will raise the error
-        return load_forest(model).task
+        return read_forest(model).task
     return None
 
 

@@ -8,7 +8,7 @@ kinds, are left to the source, so that errors are its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
@@ -90,7 +90,8 @@ class PlainRows:
                     return None
                 X = self.kept(X)
                 n_rows, width = X.shape
-                return read(self, X) if n_rows and width == self._width else None
+                fits = n_rows and width == self._width
+                return getattr(self, read)(X) if fits else None
         # values too large for the dtype; another pandas' internals; other categories
         except (FloatingPointError, AttributeError, InvalidInputError, KeyError):
             return None
@@ -259,12 +260,8 @@ class PlainRows:
 #: Numbers of tables that some source may refuse; None are those without a name here.
 _REFUSED = frozenset((None, np.dtype(np.float16)))
 
-_READERS: dict[str, Callable[[PlainRows, Any], ReadArray | None]] = {
-    "pandas": PlainRows._pandas,
-    "csr": PlainRows._csr,
-    "polars": PlainRows._table,
-    "pyarrow": PlainRows._table,
-}
+#: The method that reads each kind of rows.
+_READERS = {"pandas": "_pandas", "csr": "_csr", "polars": "_table", "pyarrow": "_table"}
 
 
 def _values_of(table: Any) -> Array | None:

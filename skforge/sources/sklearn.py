@@ -14,14 +14,22 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from skforge._compat import no_warnings
+from skforge._compat import cached_property, no_warnings
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.frames import is_pandas, is_table, kind_of, labels_of
 from skforge.compiler.forest.sparse_rows import most_entries
 from skforge.compiler.frontends.sklearn.histogram import model_columns
 from skforge.compiler.outputs.steps import Refused
 from skforge.exceptions import UnsupportedModelError
+from skforge.runtime.mappings import MappingColumns
 from skforge.sources.base import Answers, Array, Source, register
+from skforge.sources.coded_rows import (
+    Categories,
+    CodedRows,
+    NumberCategories,
+    ObjectCategories,
+    TextCategories,
+)
 from skforge.sources.plain import ReadArray, Reading
 from skforge.sources.stored_model.model import StoredRules
 
@@ -314,14 +322,34 @@ class HistGradientBoostingSource(SklearnSource):
         super().__init__(model, forest)
         self._columns = () if self.model is None else model_columns(model)
         self._coded, self._named = [*self.rules.coded], self.rules.named
+        self._categories_of = self._known_categories()
+        every = self._categories_of.values()
+        self._by_value = all(known.reads_numbers for known in every)
         # an encoder that knows numbers as objects fails on others
-        self.takes_floats = not any(column.objects for column in self._columns)
+        self._objects = any(isinstance(known, ObjectCategories) for known in every)
+        self.takes_floats = not self._objects
         if self._coded:  # the encoder refuses infinite values, and warns in its name
-            unread = self.takes_floats and self.reading() is None
-            self.declines = None if unread else "infinite"
+            self.declines = "infinite"
             self.selects = True  # its encoder takes columns by name
         self.direct = not any(self._named) and not (self._coded and self.warning)
         self.direct &= self.takes_floats
+        self.on_device = self.on_device and not any(self._named)
+
+    def _known_categories(self) -> dict[int, Categories]:
+        live = {column.feature: column for column in self._columns}
+        categories: dict[int, Categories] = {}
+        for feature, named in zip(self._coded, self._named, strict=True):
+            names: Any = self.forest.category_names[feature] if named else None
+            column = live.get(feature)
+            if column is not None and column.objects is not None:
+                how = column.labels, column.categories or (), column.objects
+                categories[feature] = ObjectCategories(*how)
+            elif named and isinstance(names[0], str):
+                categories[feature] = TextCategories(names)
+            else:
+                labels = None if column is None else column.labels
+                categories[feature] = NumberCategories(names or labels, named)
+        return categories
 
     @classmethod
     def rules_of(cls, model: Any) -> CodedRules:
@@ -333,14 +361,23 @@ class HistGradientBoostingSource(SklearnSource):
 
     def kept_rules(self) -> StoredRules:
         for column in self._columns:
-            if column.objects:
+            if column.objects is not None:
                 raise UnsupportedModelError(
-                    f"The {self.class_name} got its categories of column "
-                    f"{column.feature} as Python objects, and a .skforge file cannot "
-                    "store how it reads these; fit it with numbers, as X.astype(float) "
-                    "has them, or use joblib.dump."
+                    f"The {self.class_name} compares the categories of column "
+                    f"{column.feature} as Python's objects, the first of them "
+                    f"{column.labels[0]!r}, and a .skforge file has no place for "
+                    "these; fit it with numbers or texts there, or use joblib.dump."
                 )
         return self.rules
+
+    def codes(self) -> dict[int, dict[str, Any]]:
+        for column, known in self._categories_of.items():
+            if isinstance(known, NumberCategories) and known.coded:
+                raise UnsupportedModelError(
+                    f"The forest reads the numbers of column {column} as codes, which "
+                    "an exported library cannot compute; use skforge.save instead."
+                )
+        return super().codes()
 
     def raw_of(self, X: Any) -> Array:
         # steps of a pipeline make floats of what they made objects of in training
@@ -373,17 +410,25 @@ class HistGradientBoostingSource(SklearnSource):
         return rows
 
     def reading(self) -> Reading | None:
-        """Read frames alone where categories have names, nothing if only some have."""
+        """Read frames alone where some categories are no numbers."""
         # it takes no sparse rows
         how: dict[str, Any] = {"fill": None, "objects": not self._coded}
         if self._coded:  # which warns, and takes unknown categories for missing ones
-            how |= {"estimator": "OrdinalEncoder", "unseen": np.nan}
-        reading = self._reading(**how)
-        if not self.takes_floats:
-            return None
-        if not any(self._named):
-            return reading
-        return replace(reading, arrays=False, lists=False) if all(self._named) else None
+            how |= {"estimator": "OrdinalEncoder", "unseen": np.nan, "arrow": False}
+        if not self._by_value:
+            how |= {"arrays": False, "lists": False, "tables": False}
+        return self._reading(**how)
+
+    @cached_property
+    def _plain(self) -> Any:
+        reading, width = self.reading(), self.forest.n_features
+        if reading is None or not self._coded:
+            return super()._plain
+        return CodedRows(reading, width, self._categories_of)
+
+    def columns(self) -> MappingColumns | None:
+        columns = super().columns()
+        return replace(columns, by_frame=True) if columns and self._objects else columns
 
     def read(self, X: Any) -> ReadArray | None:
         """Read arrays, and frames that have the names of training, if there are any."""

@@ -95,9 +95,9 @@ def test_numbers_that_training_had_as_objects(name, form, tmp_path):
     with pytest.raises(TypeError, match="isnan"):
         fast.predict(X.astype(float))
     told = (
-        "The HistGradientBoostingClassifier got its categories of column 0 as Python "
-        "objects, and a .skforge file cannot store how it reads these; fit it with "
-        "numbers, as X.astype(float) has them, or use joblib.dump."
+        "The HistGradientBoostingClassifier compares the categories of column 0 as "
+        "Python's objects, the first of them 0.0, and a .skforge file has no place for "
+        "these; fit it with numbers or texts there, or use joblib.dump."
     )
     for store in (
         fast.drop_estimator,
@@ -117,4 +117,189 @@ def test_rows_that_the_model_itself_fails_on():
         "HistGradientBoostingClassifier.predict raises TypeError: "
         f"{refused.value.__cause__}. Compiled answers are compared with the model's; "
         "pass rows that it answers."
+    )
+
+
+# ------------------------------------------------- numbers of any size
+
+
+NUMBERS = {
+    "negative": [-1, 0, 1],
+    "postal codes": [94110, 10001, 60601],
+    "fractions": [0.1, 0.5, 2.5],
+    "large": [2**53, 2**53 + 2, -(2**60)],
+    "many": [*range(-100, 100)],
+}
+
+
+def coded(numbers, dtype=float):
+    random = np.random.default_rng(1)
+    place = random.integers(0, len(numbers), N)
+    X = np.c_[np.array(numbers)[place].astype(dtype), random.normal(size=N)]
+    return X, (place % 3 == 0) ^ (X[:, 1] > 0.5)
+
+
+def odd(X):
+    """Return rows with values that the encoder does not know."""
+    every = []
+    for value in (np.nan, -0.0, 0.0, 1e300, 5e-324, -1.0, 0.5):
+        rows = X[:40].copy()
+        rows[::2, 0] = value
+        every.append(rows)
+    every.append(np.c_[np.nextafter(X[:40, 0], 9e99), X[:40, 1]])
+    return every
+
+
+def all_forms(fast, path):
+    skforge.save(fast, path)
+    return fast, pickle.loads(pickle.dumps(fast)), skforge.load(path)
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_in_arrays_and_tables(name, tmp_path):
+    pl, pa = pytest.importorskip("polars"), pytest.importorskip("pyarrow")
+    X, y = coded(NUMBERS[name])
+    model = boosted().fit(X, y)
+    rows = [X, X[:1], np.asfortranarray(X), X.tolist(), X[:1].tolist(), *odd(X)]
+    rows += [X.astype("i8"), X.astype("u1"), pd.DataFrame(X)]
+    if np.lib.NumpyVersion(np.__version__) >= "2.0.0":
+        rows.append(X.astype("f4"))
+    tables = [
+        pl.DataFrame(X, schema=["a", "b"]),
+        pa.table({"a": X[:, 0], "b": X[:, 1]}),
+    ]
+    fast = compiled(model, X)
+    for form in (*all_forms(fast, tmp_path / "model.skforge"), fast.drop_estimator()):
+        same_answers(form, model, [*rows, *tables])
+    assert fast.counters()["library"]["calls"] == 0
+    infinite = X[:3].copy()
+    infinite[1, 0] = np.inf
+    with pytest.raises(ValueError, match="Input contains infinity"):
+        fast.predict(infinite)
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_of_the_dtype_category(name, tmp_path):
+    X, y = coded(NUMBERS[name], object)
+    numbers = pd.Series(X[:, 0].tolist())
+    rest = X[:, 1].astype(float)
+    frame = pd.DataFrame({"code": numbers.astype("category"), "x": rest})
+    model = HistGradientBoostingClassifier(max_iter=4).fit(frame, y)
+    gaps = frame.assign(code=frame.code.where(frame.x > 0))
+    rows = [frame, frame[:1], gaps, frame.assign(code=numbers)]
+    rows.append(frame[:9].assign(code=frame.code[:9].cat.remove_unused_categories()))
+    rows.append(frame.assign(code=numbers.astype(float).astype("category")))
+    if name != "fractions":
+        rows.append(frame.assign(code=numbers.astype("Int64")))
+    fast = compiled(model, frame)
+    for form in all_forms(fast, tmp_path / "model.skforge"):
+        same_answers(form, model, rows)
+        mappings = [{"code": a, "x": b} for a, b in zip(numbers, rest, strict=True)]
+        unknown = {"code": [12345, None], "x": [0.1, 0.2]}
+        same_bits(form.predict_proba(mappings), model.predict_proba(frame))
+        alone = pd.DataFrame(unknown)
+        same_bits(form.predict_proba(unknown), model.predict_proba(alone))
+    assert fast.counters()["library"]["calls"] == 0
+
+
+def test_integers_that_float64_does_not_hold():
+
+    X = np.c_[np.int64(2**53) + np.arange(N) % 3, np.arange(N)]
+    model = boosted().fit(X, (X[:, 0] % 2 == 0) ^ (X[:, 1] > 200))
+    same_answers(compiled(model, X), model, [X, X[:1], X[1:2], X.astype(float)])
+
+
+def test_booleans_that_the_encoder_refuses():
+    X, y = coded([94110, 10001])
+    model = boosted().fit(X, y)
+    with pytest.raises(ValueError, match="previously unseen labels") as theirs:
+        model.predict(X > 0)
+    with pytest.raises(ValueError, match="previously unseen labels") as ours:
+        compiled(model, X).predict(X > 0)
+    assert str(ours.value) == str(theirs.value)
+
+
+def test_texts_beside_numbers(tmp_path):
+    X, y = coded(NUMBERS["postal codes"], int)
+    jobs = PEOPLE.job.astype("category")
+    frame = pd.DataFrame({"zip": X[:, 0].astype(int), "x": X[:, 1], "job": jobs})
+    model = HistGradientBoostingClassifier(
+        max_iter=4, categorical_features=["zip", "job"]
+    ).fit(frame, y)
+    unknown = frame.assign(job=pd.Categorical(["new"] * N))
+    rows = [frame, frame[:1], frame.assign(job=PEOPLE.job), unknown]
+    fast = compiled(model, frame)
+    for form in all_forms(fast, tmp_path / "model.skforge"):
+        same_answers(form, model, rows)
+    assert fast.counters()["library"]["calls"] == 0
+
+
+def kinds_of_objects():
+    ages = pd.cut(PEOPLE.pay, [0, 10, 20, 200])
+    days = pd.to_datetime("2020-01-01") + pd.to_timedelta(np.arange(N) % 5, "D")
+    spans = pd.Series(pd.to_timedelta(np.arange(N) % 5, "D"))
+    months = pd.Series(pd.period_range("2020-01", periods=5, freq="M"))
+    return {
+        "intervals": ages,
+        "dates": pd.Series(days).astype("category"),
+        "spans": spans.astype("category"),
+        "months": months[np.arange(N) % 5].reset_index(drop=True).astype("category"),
+    }
+
+
+@pytest.mark.parametrize("name", kinds_of_objects())
+def test_categories_that_are_objects(name, tmp_path):
+    column = kinds_of_objects()[name]
+    frame = pd.DataFrame({"kind": column, "x": PEOPLE.pay})
+    model = HistGradientBoostingClassifier(max_iter=4).fit(frame, Y)
+    gaps = frame.assign(kind=column.where(PEOPLE.old))
+    few = frame[:5].assign(kind=column[:5].cat.remove_unused_categories())
+    fast = compiled(model, frame)
+    for form in (fast, pickle.loads(pickle.dumps(fast))):
+        same_answers(form, model, [frame, frame[:1], gaps, few])
+    assert fast.counters()["library"]["calls"] == 0
+    first = column.cat.categories.to_numpy().tolist()[0]
+    with pytest.raises(UnsupportedModelError) as refused:
+        skforge.save(fast, tmp_path / "model.skforge")
+    assert str(refused.value) == (
+        "The HistGradientBoostingClassifier compares the categories of column 0 as "
+        f"Python's objects, the first of them {first!r}, and a .skforge file has no "
+        "place for these; fit it with numbers or texts there, or use joblib.dump."
+    )
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+def test_minus_one_for_missing_texts(name, tmp_path):
+    unknown = {"handle_unknown": "use_encoded_value", "unknown_value": -2}
+    steps = make_column_transformer(
+        (OrdinalEncoder(encoded_missing_value=-1, **unknown), ["job"]),
+        remainder="passthrough",
+    )
+    frame = PEOPLE.drop(columns="old")
+    frame["job"] = frame.job.where(PEOPLE.old, None)
+    frame["zip"] = np.array(NUMBERS["postal codes"])[np.arange(N) % 3]
+    last = HistGradientBoostingClassifier(max_iter=4, categorical_features=[0, 2])
+    model = make_pipeline(steps, WRAPPED[name](last)).fit(frame, Y)
+    rows = [frame, frame[:1], frame.assign(job="new"), frame.assign(zip=5)]
+    fast = compiled(model, frame)
+    for form in all_forms(fast, tmp_path / "model.skforge"):
+        same_answers(form, model, rows)
+    assert fast.counters()["library"]["calls"] == 0
+
+
+def test_forests_and_libraries_have_no_code_for_numbers(tmp_path):
+    X, y = coded([-1, 0, 1])
+    model = boosted().fit(X, y)
+    with pytest.raises(UnsupportedModelError) as refused:
+        skforge.compile_forest(model)
+    assert str(refused.value) == (
+        "Column 0 holds categories that are numbers, such as -1.0, and rows of a "
+        "Forest would hold their codes instead; use CompiledForest(model), which reads "
+        "the numbers."
+    )
+    with pytest.raises(UnsupportedModelError) as refused:
+        skforge.export(compiled(model, X), tmp_path / "library")
+    assert str(refused.value) == (
+        "The forest reads the numbers of column 0 as codes, which an exported library "
+        "cannot compute; use skforge.save instead."
     )

@@ -12,9 +12,9 @@ from threadpoolctl import threadpool_limits
 
 from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.forest.reference import reference_raw
-from skforge.compiler.frontends import load_forest
+from skforge.compiler.frontends import load_forest, read_forest
 from skforge.compiler.frontends.sklearn.histogram import model_columns
-from skforge.exceptions import InvalidModelError, UnsupportedModelError
+from skforge.exceptions import InvalidModelError
 from tests.answers_of import (
     apply_transform,
     decide,
@@ -197,17 +197,17 @@ def test_names_keep_their_codes():
 
 
 @pytest.mark.parametrize("value", [0.5, -1.0, 65536.0])
-def test_other_categories_are_refused(value):
+def test_other_numbers_are_codes(value):
     X, rng = data(0)
     X[:, 1] = rng.choice([0.0, 1.0, value], N)
     model = HistGradientBoostingRegressor(max_iter=2, categorical_features=[1])
-    with pytest.raises(UnsupportedModelError) as error:
-        load_forest(model.fit(X, X[:, 0]))
-    assert str(error.value) == (
-        f"HistGradientBoostingRegressor has the category {value!r} in feature 1; "
-        "categories must be whole numbers from 0 to 65535, or all of them strings. "
-        "Encode them so, and fit again."
-    )
+    forest = read_forest(model.fit(X, X[:, 0]))
+    known = tuple(sorted((0.0, 1.0, value)))
+    assert forest.category_names == ((), known, (), (), ())
+    rows = X.copy()
+    rows[:, 1] = np.searchsorted(known, X[:, 1])
+    raw, _ = kernels_agree(forest, rows)
+    same_bits(apply_transform(forest, raw), model.predict(X))
 
 
 def test_damaged_models_are_refused():

@@ -88,7 +88,16 @@ depth 1..1, 1 features, 1 outputs, float32 rows, float64 sums>
     if answers_itself(model):
         last = type(base.last_step(unwrap(model))).__name__
         raise UnsupportedModelError(_SEVERAL.format(last, "CompiledForest(model)"))
-    return read_forest(model, iteration_range)
+    forest = read_forest(model, iteration_range)
+    names = forest.category_names if forest.source == "sklearn" else ()
+    for column, known in enumerate(names):
+        if known and not isinstance(known[0], str) and not isinstance(model, Forest):
+            raise UnsupportedModelError(
+                f"Column {column} holds categories that are numbers, such as "
+                f"{known[0]!r}, and rows of a Forest would hold their codes instead; "
+                "use CompiledForest(model), which reads the numbers."
+            )
+    return forest
 
 
 def answers_itself(model: Any) -> bool:

@@ -236,7 +236,8 @@ def _usual_row(source: Any) -> Any:
     with suppress(ImportError):
         import pandas as pd
 
-        if names is None and not any(forest.category_names):
+        by_value = reading is not None and reading.arrays and reading.estimator
+        if names is None and (by_value or not any(forest.category_names)):
             return row
         columns: dict[Any, Any] = dict(enumerate(row.T))
         for column, labels in enumerate(forest.category_names):

@@ -318,6 +318,7 @@ def _distinct(sources: Sequence[base.Source]) -> list[base.Source]:
     distinct: dict[Any, base.Source] = {}
     for source in sources:
         plain = not kinds.is_wrapper(source.model) and not is_pipeline(source.model)
+        plain = plain and source.takes_floats  # objects are in no rule
         rules = (type(source), source.reading(), repr(source.rules))
         limits = (source.declines, source.direct)
         coded = source.forest.category_names, source.forest.category_lists

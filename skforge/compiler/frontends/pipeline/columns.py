@@ -231,6 +231,30 @@ def plan_of(
     return replace(plan, columns=columns, sparse=sparse)
 
 
+def with_codes(
+    plan: ColumnPlan, categories: Mapping[int, Sequence[float]]
+) -> ColumnPlan:
+    """Return the plan with codes in columns that the last step encodes by itself.
+
+    ``categories`` are the numbers that it knows of each column, in ascending order.
+    """
+    from sklearn.preprocessing import OrdinalEncoder
+
+    columns = [*plan.columns]
+    for i, known in categories.items():
+        values = np.array(known, np.float64)
+        if (values[1:] == values[:-1]).any():
+            cannot_fold("The last step knows whole numbers that float64 rounds")
+        unknown = {"handle_unknown": "use_encoded_value", "unknown_value": np.nan}
+        encoder = OrdinalEncoder(
+            categories=[values], encoded_missing_value=np.nan, **unknown
+        )
+        encoder.fit(values[:1, None])
+        matrix = Matrix((columns[i],), plan.sparse)
+        (columns[i],) = _of_one("the last step", encoder, matrix, plan).columns
+    return replace(plan, columns=tuple(columns))
+
+
 def _after(step: str, transformer: Any, matrix: Matrix, plan: ColumnPlan) -> Matrix:
     function = transformers.function_of(transformer)
     if transformers.passes_on(transformer) and function is None:

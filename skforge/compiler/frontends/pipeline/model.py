@@ -17,7 +17,7 @@ from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.predicates import deduplicate_predicates
 from skforge.compiler.forest.reference import evaluate_predicates
-from skforge.compiler.frontends import base, load_forest, read_forests, refuse_untrained
+from skforge.compiler.frontends import base, read_forest, read_forests, refuse_untrained
 from skforge.compiler.frontends.checks import IntRange
 from skforge.compiler.frontends.members import fitted_members, is_wrapper
 from skforge.compiler.frontends.pipeline import fold, transformers
@@ -28,7 +28,12 @@ from skforge.compiler.frontends.pipeline.bounds import (
     refused_pieces,
 )
 from skforge.compiler.frontends.pipeline.codes import UNKNOWN, NumberCodes, TextCodes
-from skforge.compiler.frontends.pipeline.columns import Column, ColumnPlan, plan_of
+from skforge.compiler.frontends.pipeline.columns import (
+    Column,
+    ColumnPlan,
+    plan_of,
+    with_codes,
+)
 from skforge.compiler.frontends.pipeline.fold import TrueParts
 from skforge.compiler.frontends.pipeline.split import flat
 from skforge.compiler.frontends.pipeline.transformers import cannot_fold
@@ -243,7 +248,7 @@ def folded(
     if iteration_range is None:
         inner = read_forests(last)
     else:
-        inner = (load_forest(last, iteration_range=iteration_range),)
+        inner = (read_forest(last, iteration_range),)
     if any(forest.source == "lightgbm" for forest in inner):
         from sklearn.utils._set_output import _get_output_config
 
@@ -259,8 +264,11 @@ def folded(
     ranks = base.is_a(last, "xgboost.sklearn.XGBRanker")
     if ranks and len(plan.columns) == inner[0].n_features + 1:
         cannot_fold("The steps return a column of queries, which XGBRanker drops")
-    _check(plan, inner)
     own = inner[0]
+    if encoded := _numbers_of(inner):
+        plan = with_codes(plan, encoded)
+        inner = tuple(replace(forest, category_names=()) for forest in inner)
+    _check(plan, inner)
     inner = tuple(_of_format(plan.sparse, forest) for forest in inner)
     takes_nan = _takes_nan(last, len(plan.columns), bool(plan.sparse))
     narrow = min((forest.input_dtype for forest in inner), key=attrgetter("itemsize"))
@@ -302,6 +310,16 @@ def folded(
     read = [column.source for column in columns if column.stage is None]
     either = tuple({*range(plan.width)}.difference(read, texts))
     return FoldedPipeline(first, own, bounds, texts, numbers, tuple(more), either)
+
+
+def _numbers_of(forests: Sequence[Forest]) -> dict[int, tuple[Any, ...]]:
+    """Return the numbers that scikit-learn's forests encode, if all encode the same."""
+    first, *others = (forest.category_names for forest in forests)
+    known = {i: names for i, names in enumerate(first) if names}
+    texts = any(isinstance(names[0], str) for names in known.values())
+    alike = all(names == first for names in others)
+    ours = all(forest.source == "sklearn" for forest in forests)
+    return known if ours and alike and not texts else {}
 
 
 def _holds_pipelines(last: Any) -> bool:

@@ -6,8 +6,8 @@ from the baseline and add one leaf of each tree, iteration by iteration.
 The model ordinally encodes categorical columns and moves them to the front before its
 trees see them. Here trees read X itself: a split's set of codes becomes a set of the
 category values. Values not seen in training, including NaN, go where missing values go.
-Categories with names instead of numbers keep their codes: rows then hold indices into
-``category_names``.
+Categories that are no small whole numbers keep their codes: rows then hold indices into
+``category_names``, which are texts or numbers.
 """
 
 from __future__ import annotations
@@ -46,17 +46,18 @@ _LARGEST_CATEGORY = 65535
 
 
 class HistogramColumn(NamedTuple):
-    """A column of X, which the model's trees see under another number.
-
-    ``categories`` are the values in rows for each code, None if the column has none;
-    ``names`` are the categories' names, if rows hold indices into this tuple.
-    ``objects`` says that its encoder knows numbers as objects, and takes no others.
-    """
+    """A column of X, which the model's trees see under another number."""
 
     feature: int
+    #: What rows hold for each code: the category itself if all are small whole numbers,
+    #: and otherwise its code. None if the column has no categories.
     categories: tuple[int, ...] | None = None
-    names: tuple[str, ...] = ()
-    objects: bool = False
+    #: The names of the categories if rows hold codes: numbers or texts.
+    names: tuple[str | float, ...] = ()
+    #: The categories themselves, and the encoder's dtype of them if it compares them as
+    #: Python's objects: numbers of dtype object, intervals, dates.
+    labels: tuple[Any, ...] = ()
+    objects: Any = None
 
 
 def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
@@ -111,31 +112,34 @@ def model_columns(model: Any) -> tuple[HistogramColumn, ...]:
         )
     known = preprocessor.named_transformers_["encoder"].categories_
     pairs = zip(np.flatnonzero(mask).tolist(), known, strict=True)
-    coded = [_column(model, feature, categories) for feature, categories in pairs]
+    coded = [_column(feature, categories) for feature, categories in pairs]
     plain = map(HistogramColumn, np.flatnonzero(~np.asarray(mask)).tolist())
     return (*coded, *plain)
 
 
-def _column(model: Any, feature: int, known: Any) -> HistogramColumn:
-    categories = list(np.asarray(known).tolist())
-    if categories and categories[-1] != categories[-1]:
-        categories.pop()  # NaN is encoded as itself
-    if all(isinstance(category, str) for category in categories):
-        codes = tuple(range(len(categories)))
-        return HistogramColumn(feature, codes, tuple(categories))
-    for category in categories:
-        number = isinstance(category, (bool, int, float))
-        if not (number and 0 <= category <= _LARGEST_CATEGORY and category % 1 == 0):
-            raise UnsupportedModelError(
-                f"{type(model).__name__} has the category {category!r} in feature "
-                f"{feature}; categories must be whole numbers from 0 to "
-                f"{_LARGEST_CATEGORY}, or all of them strings. Encode them so, and fit "
-                "again."
-            )
-    codes = tuple(int(category) for category in categories)
-    return HistogramColumn(
-        feature, codes, objects=np.asarray(known).dtype == np.object_
+def _column(feature: int, known: Any) -> HistogramColumn:
+    values = np.asarray(known)
+    listed = values.tolist()
+    if listed and listed[-1] != listed[-1]:
+        listed.pop()  # NaN is encoded as itself
+    labels, kinds, dates = (
+        tuple(listed),
+        {*map(type, listed)},
+        values.dtype.kind in "mM",
     )
+    codes = tuple(range(len(labels)))
+    if not dates and kinds <= {str}:
+        return HistogramColumn(feature, codes, labels, labels)
+    objects = values.dtype if dates or values.dtype == np.object_ else None
+    if dates or not kinds <= {bool, int, float}:
+        texts = tuple(map(str, labels))
+        texts = texts if len({*texts}) == len(texts) else tuple(map(repr, labels))
+        return HistogramColumn(feature, codes, texts, labels, values.dtype)
+    if all(0 <= x <= _LARGEST_CATEGORY and x % 1 == 0 for x in labels):
+        whole = tuple(map(int, labels))
+        return HistogramColumn(feature, whole, (), labels, objects)
+    names = tuple(map(float if float in kinds else int, labels))
+    return HistogramColumn(feature, codes, names, labels, objects)
 
 
 def _tree_arrays(

@@ -1,0 +1,211 @@
+"""Rows of histogram boosting, whose encoder of categories is a part of the model.
+
+The encoder compares values: 1, 1.0 and True are one category, in a column of any dtype.
+Rows for the forest hold codes; where all categories are small whole numbers, they hold
+these instead, so that arrays need no code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from skforge._typing import Array
+from skforge.compiler.forest import frames
+from skforge.compiler.frontends.pipeline.codes import TextCodes
+from skforge.sources.plain import PlainRows, ReadArray, Reading
+
+#: NumPy 1 rounds some numbers to float32 where it compares them with a float32 array.
+_ROUNDS = np.lib.NumpyVersion(np.__version__) < "2.0.0"
+
+
+class NumberCategories:
+    """Categories that are numbers, in ascending order.
+
+    ``known`` are the numbers, or None if a stored model does not know them. Rows hold
+    codes if the numbers are ``coded``, and otherwise the numbers.
+    """
+
+    #: Whether columns may hold plain numbers.
+    reads_numbers = True
+
+    def __init__(self, known: Sequence[float] | None, coded: bool) -> None:
+        self.coded = coded
+        numbers = [] if known is None else [*known]
+        self._numbers = np.array([*map(float, numbers)], np.float64)
+        self._codes = {x: float(code) for code, x in [*enumerate(numbers)][::-1]}
+        #: Whether float64 may hold two of them as one.
+        self.large = frames.has_large(self._numbers)
+        self._exact = np.array(numbers)
+        #: Whether the encoder takes booleans: it fails on some that it does not know.
+        self.bools = known is None or {0, 1}.issubset(numbers)
+        with np.errstate(over="ignore"):
+            narrow = self._numbers.astype(np.float32)
+        #: Whether float32 rounds none.
+        self.narrow = bool((narrow == self._numbers).all())
+
+    def may_read(self, dtype: Any) -> bool:
+        """Tell whether numbers of a dtype are compared as float64 holds them."""
+        rounds = _ROUNDS and not self.narrow and dtype == np.float32
+        return not rounds and (self.bools or dtype != np.bool_)
+
+    def codes(self, values: Array) -> Array:
+        """Return a code for each number, or NaN; infinite ones stay what they are."""
+        if not self.coded:
+            return values
+        if not len(self._numbers):
+            return np.where(np.isinf(values), values, np.nan)
+        if len(values) == 1 and not self.large:
+            (x,) = values.tolist()
+            only = self._codes.get(x, np.nan)
+            return np.array([x if x in (np.inf, -np.inf) else only])
+        # numbers of one dtype are compared in that, and others as float64
+        known = self._exact if values.dtype == self._exact.dtype else self._numbers
+        code = np.searchsorted(known, values)
+        code[code == len(known)] = 0
+        codes = np.where(known[code] == values, code, np.nan)
+        return np.where(np.isinf(values), values, codes)
+
+    def of_column(self, column: Any) -> Array | None:
+        numbers = _numbers_in(column)
+        if numbers is None or not self.may_read(numbers[0].dtype):
+            return None
+        codes, gaps = self.codes(numbers[0]).astype(np.float64), numbers[1]
+        codes[slice(0) if gaps is None else gaps] = np.nan
+        return codes
+
+    def of_listed(self, listed: Any) -> Array | None:
+        number = frames.number_dtype(listed.dtype)
+        if number is None or not self.may_read(number):
+            return None
+        return self.codes(listed.to_numpy(number)).astype(np.float64)
+
+
+def _numbers_in(column: Any) -> frames.ColumnNumbers | None:
+    if isinstance(column, np.ndarray):
+        return (column, None) if frames.is_plain(column.dtype) else None
+    return frames.numbers_in(column, arrow=False)
+
+
+class TextCategories:
+    """Categories that are texts."""
+
+    reads_numbers = False
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._texts = TextCodes(tuple(texts), np.nan, np.nan, np.nan, na=np.nan)
+
+    def of_column(self, column: Any) -> Array | None:
+        codes = self._texts.of_column(column)
+        return codes if codes is None else np.full(len(column), codes)
+
+    def of_listed(self, listed: Any) -> Array | None:
+        return self._texts.codes(listed.tolist())
+
+
+class ObjectCategories:
+    """Categories that are compared as Python's objects: intervals, dates, and mixtures.
+
+    ``rows`` are what the forest's rows hold for each one.
+    """
+
+    reads_numbers = False
+
+    def __init__(self, labels: Sequence[Any], rows: Sequence[int], dtype: Any) -> None:
+        self._table = dict(zip(labels, map(float, rows), strict=True))
+        self._dtype = dtype
+
+    def of_column(self, column: Any) -> Array | None:
+        return None  # the encoder goes through objects one by one
+
+    def of_listed(self, listed: Any) -> Array | None:
+        labels = np.asarray(listed)
+        if labels.dtype != self._dtype:
+            return None
+        return np.array([self._table.get(label, np.nan) for label in labels.tolist()])
+
+
+Categories: TypeAlias = NumberCategories | TextCategories | ObjectCategories
+
+
+class CodedRows(PlainRows):
+    __slots__ = ("_categories", "_kept", "_numbers")
+
+    def __init__(
+        self, reading: Reading, width: int, categories: Mapping[int, Categories]
+    ) -> None:
+        super().__init__(reading, width, frames.FrameColumns(()))
+        self._categories = categories
+        #: By column and id of pandas' dtype, which is kept alive: a code per category.
+        self._kept = frames.Kept()
+        self._numbers = {
+            i: known
+            for i, known in categories.items()
+            if isinstance(known, NumberCategories)
+        }
+
+    def _array(self, X: Array) -> ReadArray | None:
+        read = super()._array(X)
+        return None if read is None else self._encoded(*read, X)
+
+    def _table(self, X: Any) -> ReadArray | None:
+        read = super()._table(X)
+        return None if read is None else self._encoded(*read, read[0])
+
+    def _encoded(self, rows: Array, said: str, values: Array) -> ReadArray | None:
+        copied = False
+        for i, known in self._numbers.items():
+            if not known.may_read(values.dtype):
+                return None
+            if not known.coded:
+                continue
+            if not copied:  # they may be the caller's
+                rows, copied = rows.copy(), True
+            rows[:, i] = known.codes(values[:, i])
+        return rows, said
+
+    def _pandas(self, X: Any) -> ReadArray | None:
+        warning = self.warning_of(X, X.columns)
+        if warning is None:
+            return None
+        rows, every = np.empty(X.shape, self._r.dtype), np.arange(X.shape[1])
+        for places, values in frames.columns_of(X):
+            if type(places) is int:
+                if not self._column(rows, places, values):
+                    return None
+                continue
+            rows[:, places] = values.T
+            large = frames.may_round(values)
+            for at, i in enumerate(every[places].tolist()):
+                if (large or i in self._categories) and not self._column(
+                    rows, i, values[at]
+                ):
+                    return None
+        return rows, warning
+
+    def _column(self, rows: Array, i: int, column: Any) -> bool:
+        if (known := self._categories.get(i)) is not None:
+            codes = self._codes(known, i, column)
+            if codes is not None:
+                rows[:, i] = codes
+            return codes is not None
+        numbers = _numbers_in(column)
+        if numbers is None or frames.may_round(numbers[0]):
+            return False
+        rows[:, i], gaps = numbers
+        if gaps is not None:
+            rows[gaps, i] = np.nan
+        return True
+
+    def _codes(self, known: Categories, i: int, column: Any) -> Array | None:
+        dtype = column.dtype
+        if not frames.is_category(dtype):
+            return known.of_column(column)
+        kept, table = self._kept.get((i, id(dtype)), (None, None))
+        if kept is None:
+            codes = known.of_listed(dtype.categories)
+            table = None if codes is None else np.append(codes, np.nan)
+            self._kept[i, id(dtype)] = dtype, table
+        return None if table is None else table[column.codes]
