@@ -302,7 +302,10 @@ def test_histogram_boosting_with_categories(named, tmp_path):
                 refusing.predict(unknown)
     if named:  # the encoder takes texts, too
         texts = rows.to_numpy()
-        for form in (texts, texts[:3].tolist(), rows.astype({"c": str})):
+        plain_texts = rows.astype({"c": str})
+        found = other.predict_proba(plain_texts)
+        np.testing.assert_array_equal(found, model.predict_proba(plain_texts))
+        for form in (texts, texts[:3].tolist()):
             model.predict(form)
             with pytest.raises(SourceNeededError):
                 other.predict(form)
