@@ -299,6 +299,26 @@ def test_the_softmax_objective_of_xgboost(n_outputs):
             assert_equal(module.entry(output)(rows), wanted(module, output, rows))
 
 
+@pytest.mark.parametrize("n_outputs", [2, 3, 7, 64])
+@pytest.mark.parametrize("sum_dtype", ["float32", "float64"])
+def test_quantiles_are_sorted(n_outputs, sum_dtype):
+    forest = forest_of(
+        n_outputs,
+        "sorted",
+        sum_dtype=sum_dtype,
+        n_trees=2 * n_outputs,
+        base=np.full(n_outputs, -0.0, sum_dtype),
+        task="regression",
+    )
+    random, shape = np.random.default_rng(n_outputs), forest.leaf_value.shape
+    odd = random.choice([0.0, -0.0, 1.0, np.inf, -np.inf, np.nan], shape)
+    for leaves in (forest.leaf_value, odd, random.integers(-2, 3, shape)):
+        changed = replace(forest, leaf_value=leaves.astype(sum_dtype))
+        with np.errstate(all="ignore"):
+            there = check_all_outputs(changed, (1, 2, 9, 30))
+        assert there == {"raw", "transformed"}
+
+
 def test_exponentials_of_numpy():
     kind = 1, "numpy_exp", "float64", "float64"
     forest = forest_of(*kind, source="sklearn", task="regression")

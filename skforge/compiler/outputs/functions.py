@@ -118,7 +118,7 @@ FUNCTIONS: dict[FunctionName, ScoreFunction] = {
     "argmax": ScoreFunction(
         lambda x, spec, on: x.argmax(axis=1).astype(x.dtype), "own", on_devices=True
     ),
-    "sorted": ScoreFunction(lambda x, spec, on: on.sort(x), on_devices=True),
+    "sorted": ScoreFunction(lambda x, spec, on: on.sort(x), "own", on_devices=True),
     "expit": ScoreFunction(sklearn.both_expit),
     "softmax_by_rows": ScoreFunction(
         lambda x, spec, on: sklearn.softmax(np.array(x, order="C")), "own"

@@ -237,12 +237,12 @@ def _written(steps: Steps, forest: Forest) -> Steps | None:
             return Steps(function="argmax", choice="best", dtype=dtype)
         case "scipy_softmax" if not scipy_is_numpy():
             return None
-        case "expectiles" if not narrow:
+        case "expectiles" | "sorted" if not narrow:
             return None
         case function:
             constants = OutputSpec(parameter=steps.spec.parameter)
             code, dtype = FUNCTIONS[function].code, forest.accumulator_dtype.name
-            whole = dtype == "float64" or function == "scipy_softmax"
+            whole = dtype == "float64" or function in ("scipy_softmax", "sorted")
             known = code is not None and (code != "own" or whole)
             known = known and loops_of(function, dtype) is not None
             return replace(steps, spec=constants) if known else None

@@ -91,6 +91,8 @@ class ResultWriter:
         match function:
             case "softmax":
                 self._softmax(sums, n, lambda x, j: called("exp", x))
+            case "sorted":
+                self._sort(sums, n)
             case "fast_softmax":
                 last = self.n_outputs & -4
                 self._softmax(sums, n, lambda x, j: self._fast_exp(x, j >= last))
@@ -113,6 +115,16 @@ class ResultWriter:
             case _:
                 pass  # of each value, above
         return None
+
+    def _sort(self, sums: Buffer, n: Value) -> None:
+        """Sort few values of each row, equal ones as they stand and NaN last."""
+        pairs = self.n_outputs - 1
+        with b.loop(n) as i:
+            row = b.view("row", self.sum, sums, i * self.n_outputs)
+            with b.loop(pairs), b.loop(pairs) as j:
+                x, y = row[j], row[j + 1]
+                above = (x > y) | (b.is_nan(x) & ~b.is_nan(y))
+                row[j], row[j + 1] = b.select(above, y, x), b.select(above, x, y)
 
     def _fast_exp(self, x: Value, last: Value) -> Value:
         return fast_exp(x, last, FRACTIONS)
