@@ -99,6 +99,9 @@ def _unequal(answer: Any, expected: Any, also: Any, rows: Any) -> str:
         return f"{type(answer)} {kind}, not {type(expected)} {expected.dtype}"
     if answer.shape != expected.shape:
         return f"shape {answer.shape}, not {expected.shape}"
+    several = answer.ndim > 1 and min(answer.shape) > 1
+    if several and answer.strides != expected.strides:  # sums of rows differ by it
+        return f"strides {answer.strides}, not {expected.strides}"
     wrong = differing(answer, expected)
     if also is not None and len(wrong) and also.shape == answer.shape:
         wrong = np.intersect1d(wrong, differing(answer, also.astype(answer.dtype)))

@@ -78,7 +78,7 @@ def by_blocks(
             return None
         if out is None or first == 0:
             shape = (n_rows, *part.shape[1:])
-            out = np.empty(shape, part.dtype) if out is None else out
+            out = np.empty_like(part, shape=shape) if out is None else out
             check_out(out, shape, part.dtype)
         out[place] = part
     return out

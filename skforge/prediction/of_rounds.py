@@ -111,7 +111,8 @@ class OfRounds:
         n = rows.shape[0]
         self.counters.add(self._route, n)
         for spec, raw in module.stages(self._blocks(rows), n, *steps, n_jobs=n_jobs):
-            yield source.stage(base, answer(spec, self._classes, base, raw))
+            rules = source.spec_of_stage(spec)
+            yield source.stage(base, answer(rules, self._classes, base, raw))
 
     def _stages_asked(
         self, method: str, params: Mapping[str, Any]

@@ -19,6 +19,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.sparse_rows import dense_blocks
 from skforge.compiler.frontends.base import last_step
 from skforge.compiler.frontends.checks import ROUNDS, refuse_arguments
+from skforge.compiler.outputs import steps
 from skforge.compiler.outputs.answers import labels_of, of_scores, output_of
 from skforge.compiler.runtime.arrays import into, is_device_array
 from skforge.compiler.runtime.auto import AutoModule
@@ -526,7 +527,9 @@ class ForestPredictor(OfRounds, AtDoor):
         if refused is None or several or targets or method in self.by_leaves:
             return None
         labels = self._classes if isinstance(self._classes, np.ndarray) else None
+        by_column = steps.by_column(forest.answers, output) or source.answers.by_column
         how = {"n_jobs": n_jobs, "classes": labels, "limit": source.limit}
+        how["by_column"] = by_column
         entry: Entry | None = module.entry(output, refused, **how)
         # Batches that go to a GPU do not use the entry.
         most = min(CHECKED_ROWS, getattr(module, "gpu_min_rows", CHECKED_ROWS + 1) - 1)

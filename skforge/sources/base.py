@@ -23,6 +23,7 @@ from skforge._compat import cached_property, no_warnings
 from skforge._typing import Array as Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.frames import FrameColumns, about_categories, kind_of
+from skforge.compiler.forest.outputs import AnswerSpec
 from skforge.compiler.forest.reference import draw_rows, reference_raw
 from skforge.compiler.frontends.base import class_names
 from skforge.compiler.outputs.answers import answer, labels_of
@@ -78,6 +79,10 @@ class Answers:
     leaf_shape: tuple[int, ...] | None = None
     #: Whether ``predict_log_proba`` differs from the logarithm of ``predict_proba``.
     own_log_proba: bool = False
+    #: Whether answers, or leaf numbers, lie in memory column by column, where the rules
+    #: of the forest do not say so.
+    by_column: bool = False
+    leaves_by_column: bool = False
     #: What ``transform`` makes of raw scores, which are columns of ones.
     matrix: Literal["", "sparse", "dense"] = ""
     #: Further forests, whose raw scores follow those of the forest.
@@ -91,7 +96,10 @@ class Answers:
         """Return what makes a method's answer of raw scores, or raises UnsureError."""
         if self.by_members:
             return self._of_members
-        return partial(answer, forest.answers, labels_of(forest.answers, model))
+        of_forest = partial(answer, forest.answers, labels_of(forest.answers, model))
+        if not self.by_column:
+            return of_forest
+        return lambda method, raw: np.asfortranarray(of_forest(method, raw))
 
     def _of_members(self, method: str, raw: Array) -> Any:
         if method == "predict_raw":
@@ -125,7 +133,7 @@ class Answers:
         return matrix.toarray() if self.matrix == "dense" else matrix
 
     def leaves(self, numbers: Any) -> Any:
-        numbers = numbers.astype(self.leaf_dtype)
+        numbers = numbers.astype(self.leaf_dtype, "F" if self.leaves_by_column else "K")
         if self.leaf_shape is not None:
             return numbers.reshape(-1, *self.leaf_shape)
         return numbers[:, 0] if self.flat_leaves else numbers
@@ -378,6 +386,10 @@ class Source:
     def same_method(self, method: str, params: Mapping[str, Any]) -> str | None:
         """Return the method that answers without arguments what these ask for."""
         return None
+
+    def spec_of_stage(self, spec: AnswerSpec) -> AnswerSpec:
+        """Return the rules of answers after some rounds, from those of a method."""
+        return spec
 
     def stage(self, method: str, answer: Any) -> Any:
         """Return the model's answer after some rounds, from that of a method."""

@@ -17,6 +17,7 @@ import numpy as np
 from skforge._compat import cached_property, no_warnings
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.frames import is_pandas, is_table, kind_of, labels_of
+from skforge.compiler.forest.outputs import AnswerSpec
 from skforge.compiler.forest.sparse_rows import most_entries
 from skforge.compiler.frontends.sklearn.histogram import model_columns
 from skforge.compiler.outputs.steps import Refused
@@ -183,7 +184,8 @@ class TreesSource(SklearnSource):
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
-        self.answers = Answers(flat_leaves=self.rules.single)
+        single = self.rules.single
+        self.answers = Answers(flat_leaves=single, leaves_by_column=not single)
         if self.rules.nan:
             self.declines = "infinite"
 
@@ -219,7 +221,8 @@ class EmbeddingSource(TreesSource):
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
-        self.answers = Answers(matrix="sparse" if self.rules.sparse else "dense")
+        matrix: Any = "sparse" if self.rules.sparse else "dense"
+        self.answers = Answers(matrix=matrix, leaves_by_column=True)
 
     @classmethod
     def detects(cls, model: Any) -> bool:
@@ -408,6 +411,12 @@ class HistGradientBoostingSource(SklearnSource):
                 values[known] = table[codes[known].astype(np.intp)]
             rows[:, column.feature] = values
         return rows
+
+    def spec_of_stage(self, spec: AnswerSpec) -> AnswerSpec:
+        """Sum probabilities by row: it copies the scores of a stage to C order."""
+        if spec.outputs.function != "softmax_by_columns":
+            return spec
+        return replace(spec, outputs=replace(spec.outputs, function="softmax_by_rows"))
 
     def reading(self) -> Reading | None:
         """Read frames alone where some categories are no numbers."""

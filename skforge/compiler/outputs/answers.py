@@ -16,7 +16,7 @@ from skforge._typing import Array
 from skforge.compiler.forest.outputs import AnswerSpec
 from skforge.compiler.outputs.functions import BY_NUMPY, FUNCTIONS
 from skforge.compiler.outputs.library import HOST, ArrayLibrary
-from skforge.compiler.outputs.steps import Output, Steps, steps_of
+from skforge.compiler.outputs.steps import Output, Steps, by_column, steps_of
 from skforge.exceptions import UnsupportedModelError
 
 _OUTPUTS: dict[str, Output] = {
@@ -62,6 +62,8 @@ def answer(
 ) -> Any:
     output = output_of(spec, method)
     values = of_scores(spec, output, raw, on)
+    if on is HOST and isinstance(values, np.ndarray) and by_column(spec, output):
+        values = np.asfortranarray(values)
     if output != "labels" or classes is None:
         return values
     if on is not HOST:
@@ -111,7 +113,7 @@ def of_scores(
             return x.argmax(axis=1) if chooses else x
         targets = np.split(x, np.cumsum(spec.sizes)[:-1], axis=1)
         if not chooses:
-            return targets
+            return [on.xp.ascontiguousarray(target) for target in targets]
         return np.stack([target.argmax(axis=1) for target in targets], axis=1)
     x = x[:, 0] if x.ndim == 2 and x.shape[1] == 1 else x
     if steps.choice == "both_classes":

@@ -121,6 +121,19 @@ def steps_of(spec: AnswerSpec, output: Output) -> Steps:
             return _decision(spec, output)
 
 
+def by_column(spec: AnswerSpec, output: Output) -> bool:
+    """Tell whether a source's answers of several columns lie in memory by column.
+
+    NumPy adds the rows of such an array in another order.
+    """
+    rules = spec.outputs
+    if spec.source == "catboost":
+        return True
+    both = output == "probabilities" and rules.probabilities == "complement"
+    several = rules.function in ("softmax_by_columns", "samme")
+    return both or (several and output in ("probabilities", "decision"))
+
+
 def _values(rules: OutputSpec, choice: ChoiceKind = "values", dtype: str = "") -> Steps:
     divisors = (rules.divisor,) if rules.divisor != 1 else ()
     dtype = rules.dtype if rules.function == "onnx" else dtype
@@ -196,8 +209,6 @@ def steps_in_code(forest: Forest, output: Output) -> Steps | None:
     # neither a choice of one class nor the probabilities of two
     if steps.choice == ("best" if one else "both_classes"):
         return None
-    by_columns = steps.choice == "both_classes"
-    by_columns |= steps.function in ("softmax_by_columns", "samme")
     if steps.function == "expit":
         if output != "probabilities" or not expit_is_libm():
             return None
@@ -207,6 +218,7 @@ def steps_in_code(forest: Forest, output: Output) -> Steps | None:
         return None
     averages = (forest.divisor,) if forest.divisor != 1 else ()
     choice = "values" if written.choice == "targets" else written.choice
+    by_columns = output != "raw" and by_column(forest.answers, output)
     written = replace(written, choice=choice, by_columns=by_columns)
     return replace(written, divisors=(*averages, *written.divisors))
 

@@ -339,6 +339,7 @@ class CompiledModule(ByRound, Explained):
         n_jobs: int | None = None,
         classes: Any = None,
         limit: float = float("inf"),
+        by_column: bool | None = None,
     ) -> Any:
         """Return a compiled function of one argument, or None if there cannot be one.
 
@@ -363,6 +364,9 @@ class CompiledModule(ByRound, Explained):
         limit : float, default=inf
             With a finite one, numbers of this size or larger are declined too, and
             arrays of another dtype than the forest's. Not for "nothing".
+        by_column : bool, default=None
+            Whether predictions of several columns lie in memory column by column; None:
+            as the source's do, and raw scores row by row.
 
         Returns
         -------
@@ -381,6 +385,8 @@ class CompiledModule(ByRound, Explained):
         check_n_jobs(n_jobs)
         forest = self.forest
         made = steps.steps_in_code(forest, output)
+        if made is not None and by_column is not None:
+            made = replace(made, by_columns=by_column)
         native = backend_of(self.target).native
         if made is None or not native or not entries.supports(forest):
             return None

@@ -100,6 +100,7 @@ class WrapperSource(base.Source):
             more=parts.forests[1:],
             root=root,
             by_members=not has_answers(parts),
+            by_column=has_answers(parts),  # a target is a row of what becomes a matrix
         )
         self._n_scores = 1 + max(int(leaf.columns.max()) for leaf in self._leaves)
         self._readers = _distinct(inside)

@@ -239,9 +239,16 @@ class ResultWriter:
     def _above(self, sums: Buffer, data: Buffer, n: Value) -> None:
         unordered = self.steps.comparison.startswith("u")
         compare: Any = self.steps.comparison[1:]
-        with b.loop(n * self.n_outputs) as i:
-            flag = b.compare(compare, sums[i], self.steps.cut, unordered)
-            data[i] = self._labelled(flag.to(self.element))
+        def write(at: Value, x: Value) -> None:
+            flag = b.compare(compare, x, self.steps.cut, unordered)
+            data[at] = self._labelled(flag.to(self.element))
+
+        if self.steps.by_columns:
+            with b.loop(n) as i, b.loop(self.columns) as j:
+                write(self._place(i, j, n), sums[i * self.columns + j])
+        else:
+            with b.loop(n * self.n_outputs) as i:
+                write(i, sums[i])
 
     def _best(self, sums: Buffer, data: Buffer, n: Value) -> None:
         """Write the index of a row's first greatest value, or of its first NaN."""
@@ -260,6 +267,5 @@ class ResultWriter:
             row = b.view("row", self.sum, sums, i * self.n_outputs)
             scores = tuple(row[j] for j in range(self.n_outputs))
             results = self.steps.of_row(RowTerms(scores, self.sum_dtype), TERMS)
-            first = i * self.columns
             for j, result in enumerate(results.values):
-                data[first + j] = self._labelled(result)
+                data[self._place(i, j, n)] = self._labelled(result)
