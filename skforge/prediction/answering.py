@@ -191,7 +191,10 @@ class Answering(Parameters):
                 model = model_of(self)
                 if hasattr(model, name):
                     self._check_model()
-                    return getattr(model, name)
+                    value = getattr(model, name)
+                    if name == "n_features_in_" and value == 0:  # CatBoost's, unpickled
+                        return state["forest_"].n_columns
+                    return value
                 live = is_estimator(model)  # texts have no n_features_in_
                 if not live and not hasattr(model, "n_features_in_"):  # nor stored
                     value = attribute_of(state["forest_"], name)
@@ -207,7 +210,7 @@ class Answering(Parameters):
         return self.__dict__.get("_predictor") or self._revive()
 
     @offered
-    def predict(self, X: Any, **params: Any) -> NDArray[Any]:
+    def predict(self, X: Any, *args: Any, **params: Any) -> NDArray[Any]:
         """Return what the model's own ``predict`` returns, bit for bit.
 
         Parameters
@@ -216,7 +219,7 @@ class Answering(Parameters):
             Rows of any kind that the model accepts. C-contiguous arrays of
             ``forest_.input_dtype`` are fastest. Also a mapping from column names to
             values, which is one row, or to columns of values, or a list of mappings.
-        **params : dict
+        *args, **params : tuple, dict
             Further arguments of the model's method. Kernels answer for the rounds
             that XGBoost's ``iteration_range``, LightGBM's ``num_iteration`` and
             ``start_iteration`` or CatBoost's ``ntree_start`` and ``ntree_end`` choose,
@@ -227,13 +230,15 @@ class Answering(Parameters):
         ndarray of shape (n_samples,) or (n_samples, n_outputs)
             Labels for a classifier, also if the model is a Booster or a file.
         """
-        if params:
-            return self._compiled().ask("predict", X, **params)
+        if args or params:
+            return self._compiled().asked("predict", X, args, params)
         return self._compiled().answer("predict", X, self.n_jobs)
 
     @offered
     @documented(predict)
-    def predict_proba(self, X: Any, *, out: Any = None, **params: Any) -> NDArray[Any]:
+    def predict_proba(
+        self, X: Any, *args: Any, out: Any = None, **params: Any
+    ) -> NDArray[Any]:
         """Return the probability of each class.
 
         Parameters
@@ -247,13 +252,13 @@ class Answering(Parameters):
         ndarray of shape (n_samples, n_classes), or a list of them
             A list for multi-output scikit-learn models.
         """
-        if params:
-            return self._compiled().ask("predict_proba", X, **params)
+        if args or params:
+            return self._compiled().asked("predict_proba", X, args, params)
         return self._compiled().answer("predict_proba", X, self.n_jobs, out)
 
     @offered
     @documented(predict)
-    def predict_log_proba(self, X: Any) -> NDArray[Any]:
+    def predict_log_proba(self, X: Any, *args: Any, **params: Any) -> NDArray[Any]:
         """Return the logarithm of the probability of each class.
 
         Returns
@@ -261,17 +266,21 @@ class Answering(Parameters):
         ndarray of shape (n_samples, n_classes), or a list of them
             As :meth:`predict_proba`.
         """
+        if args or params:
+            return self._compiled().asked("predict_log_proba", X, args, params)
         return self._compiled().predict_log_proba(X, self.n_jobs)
 
     @offered
     @documented(predict)
-    def decision_function(self, X: Any) -> NDArray[Any]:
+    def decision_function(self, X: Any, *args: Any, **params: Any) -> NDArray[Any]:
         """Return the model's own decision function.
 
         Returns
         -------
         ndarray of shape (n_samples,) or (n_samples, n_classes)
         """
+        if args or params:
+            return self._compiled().asked("decision_function", X, args, params)
         return self._compiled().answer("decision_function", X, self.n_jobs)
 
     @offered
@@ -288,7 +297,7 @@ class Answering(Parameters):
     @offered
     @documented(predict)
     def predict_cumulative_hazard_function(
-        self, X: Any, *, return_array: bool = False
+        self, X: Any, return_array: bool = False
     ) -> NDArray[Any]:
         """Return each row's cumulative hazard, as scikit-survival does.
 
@@ -307,7 +316,7 @@ class Answering(Parameters):
     @offered
     @documented(predict_cumulative_hazard_function)
     def predict_survival_function(
-        self, X: Any, *, return_array: bool = False
+        self, X: Any, return_array: bool = False
     ) -> NDArray[Any]:
         """Return each row's probability of survival, as scikit-survival does."""
         return self._curves("predict_survival_function", X, return_array)
@@ -320,7 +329,7 @@ class Answering(Parameters):
 
     @offered
     @documented(predict)
-    def apply(self, X: Any) -> NDArray[Any]:
+    def apply(self, X: Any, *args: Any, **params: Any) -> NDArray[Any]:
         """Return the leaf that each row reaches in each tree, numbered by the source.
 
         Returns
@@ -328,6 +337,8 @@ class Answering(Parameters):
         ndarray of shape (n_samples, n_trees)
             In the source's dtype; (n_samples,) if the source drops an axis.
         """
+        if args or params:
+            return self._compiled().asked("apply", X, args, params)
         return self._compiled().apply(X, self.n_jobs)
 
     @offered
@@ -350,12 +361,12 @@ class Answering(Parameters):
 
     @offered
     @documented(predict)
-    def staged_predict(self, X: Any, **params: Any) -> Iterator[Any]:
+    def staged_predict(self, X: Any, *args: Any, **params: Any) -> Iterator[Any]:
         """Return what ``predict`` returns after each boosting round, one by one.
 
         Parameters
         ----------
-        **params : dict
+        *args, **params : tuple, dict
             Further arguments of CatBoost's method: ``ntree_start``, ``ntree_end``,
             ``eval_period``, ``prediction_type``.
 
@@ -365,13 +376,19 @@ class Answering(Parameters):
             In the bits of the model's own method, if it has one, and otherwise of its
             ``predict`` with ``iteration_range=(0, k)`` or ``num_iteration=k``.
         """
-        return self._compiled().staged("predict", X, self.n_jobs, params)
+        return self._staged("predict", X, args, params)
+
+    def _staged(self, method: str, X: Any, args: Any, params: Any) -> Iterator[Any]:
+        predictor = self._compiled()
+        if args:
+            params = predictor.named(f"staged_{method}", X, args, params)
+        return predictor.staged(method, X, self.n_jobs, params)
 
     @offered
     @documented(staged_predict)
-    def staged_predict_proba(self, X: Any, **params: Any) -> Iterator[Any]:
+    def staged_predict_proba(self, X: Any, *args: Any, **params: Any) -> Iterator[Any]:
         """Return the probabilities after each boosting round, one by one."""
-        return self._compiled().staged("predict_proba", X, self.n_jobs, params)
+        return self._staged("predict_proba", X, args, params)
 
     @offered
     @documented(staged_predict)

@@ -16,7 +16,11 @@ from skforge.compiler.outputs.answers import answer
 from skforge.compiler.runtime.by_round import ARGUMENTS, asked, blocks_of
 from skforge.exceptions import InvalidInputError
 from skforge.prediction import counters
+from skforge.sources.base import METHODS as OF_SCORES
 from skforge.sources.base import Source
+
+#: Methods that kernels answer for some rounds.
+METHODS = (*OF_SCORES, "predict_raw")
 
 
 class OfRounds:
@@ -78,7 +82,7 @@ class OfRounds:
     ) -> Any:
         """Answer a call with arguments, None if the model itself must."""
         at = self._rounds_asked(params)
-        if at is None:
+        if at is None or method not in METHODS:
             return None
         if at == (0, self.module.parts[0].rounds.n):
             return self.answer(method, X, self.entry_jobs)

@@ -61,8 +61,8 @@ class Shadow:
         return self._methods.setdefault(function, shadowed)
 
     def _by_source(self, owner: Any, function: Any, args: Any, named: Any) -> Any:
-        X, out, params = _arguments(function, owner, args, named)
         predictor: ForestPredictor = owner._compiled()
+        X, out, params = _arguments(function, owner, args, named)
         if predictor.source.model is None:
             raise SourceNeededError(
                 f"SKFORGE_OFF is set, so {function.__name__} needs the model itself, "
@@ -143,7 +143,10 @@ def _arguments(
     function: Callable[..., Any], owner: Any, args: Any, named: Any
 ) -> tuple[Any, Any, dict[str, Any]]:
     bound = signature(function).bind(owner, *args, **named).arguments
-    return bound["X"], bound.get("out"), bound.get("params", {})
+    X, params = bound["X"], bound.get("params", {})
+    if further := bound.get("args"):
+        params = owner._compiled().named(function.__name__, X, further, params)
+    return X, bound.get("out"), params
 
 
 def _incomparable(predictor: ForestPredictor) -> str:

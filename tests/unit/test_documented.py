@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from importlib import import_module
-from inspect import cleandoc, getattr_static, isclass, isfunction, signature
+from inspect import Parameter, cleandoc, getattr_static, isclass, isfunction, signature
 from pathlib import Path
 
 import pytest
@@ -138,7 +138,8 @@ OF_ESTIMATORS = (
 )
 def test_users_find_every_parameter(function):
     parameters = signature(getattr(function, "__wrapped__", function)).parameters
-    names = [p.name for p in parameters.values() if p.kind is not p.VAR_KEYWORD]
+    further = Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD
+    names = [p.name for p in parameters.values() if p.kind not in further]
     for name in names[names[0] == "self" :]:
         assert f"\n{name} : " in cleandoc(function.__doc__)
 

@@ -218,7 +218,8 @@ def steps_in_code(forest: Forest, output: Output) -> Steps | None:
         return None
     averages = (forest.divisor,) if forest.divisor != 1 else ()
     choice = "values" if written.choice == "targets" else written.choice
-    by_columns = output != "raw" and by_column(forest.answers, output)
+    modules = output in ("raw", "transformed")  # whose arrays lie row by row
+    by_columns = not modules and by_column(forest.answers, output)
     written = replace(written, choice=choice, by_columns=by_columns)
     return replace(written, divisors=(*averages, *written.divisors))
 
