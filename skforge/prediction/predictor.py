@@ -177,35 +177,6 @@ class ForestPredictor(OfRounds, AtDoor):
             behind, bound = self._methods[entry]
         return bound if behind is function else function
 
-    def asked(
-        self, method: str, X: Any, args: tuple[Any, ...], params: Mapping[str, Any]
-    ) -> Any:
-        """Answer a call with further arguments; those by position have names first."""
-        if args and not (params := self.named(method, X, args, params)):
-            # all of them are defaults
-            own = {"apply": self.apply, "predict_log_proba": self.predict_log_proba}
-            if (call := own.get(method)) is not None:
-                return call(X, self.entry_jobs)
-            return self.answer(method, X, self.entry_jobs)
-        return self.ask(method, X, **params)
-
-    def named(
-        self, method: str, X: Any, args: tuple[Any, ...], params: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        """Return arguments by the names that they have in the model's own method."""
-        if self.source.stored is not None:
-            self.source.stored.refuse(
-                f"{method} with arguments by position", "Pass them by their names."
-            )
-        if (called := getattr(self.source.model, method, None)) is None:
-            n = f"2 positional arguments but {2 + len(args)} were given"
-            raise TypeError(f"CompiledForest.{method}() takes {n}")
-        names = signature(called)
-        (_, *rest) = names.bind(X, *args).arguments.items()
-        names.bind(X, *args, **params)  # an argument that is there twice
-        changed = {k: v for k, v in rest if v is not names.parameters[k].default}
-        return {**changed, **params}
-
     def ask(self, method: str, X: Any, **params: Any) -> Any:
         if method in self.by_leaves:
             return self.answer_by_leaves(method, X, self.entry_jobs, params)

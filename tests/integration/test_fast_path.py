@@ -515,9 +515,10 @@ def test_methods_on_the_class_and_of_subclasses_are_what_they_were():
     assert list(inspect.signature(CompiledForest.predict).parameters) == [
         "self",
         "X",
+        "args",
         "params",
     ]
-    assert str(inspect.signature(model.predict)) == "(X, **params)"
+    assert str(inspect.signature(model.predict)) == "(X, *args, **params)"
     assert model.predict.__doc__ == CompiledForest.predict.__doc__
     assert model.predict.__name__ == "predict"
 

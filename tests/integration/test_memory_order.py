@@ -79,7 +79,8 @@ def test_the_order_of_answers(name: str, tmp_path: Path) -> None:
         for n in (1, 2, 9, 64, len(ROWS)):  # by kernels at first, then by entries
             for _ in range(2):
                 assert not difference(ours, own, ROWS[:n])
-    assert fast.counters()["library"]["calls"] == 0
+    calls = fast.counters()
+    assert calls["kernel"]["calls"] + calls["entry"]["calls"] >= 5
 
 
 @pytest.mark.parametrize(

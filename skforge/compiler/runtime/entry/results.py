@@ -239,6 +239,7 @@ class ResultWriter:
     def _above(self, sums: Buffer, data: Buffer, n: Value) -> None:
         unordered = self.steps.comparison.startswith("u")
         compare: Any = self.steps.comparison[1:]
+
         def write(at: Value, x: Value) -> None:
             flag = b.compare(compare, x, self.steps.cut, unordered)
             data[at] = self._labelled(flag.to(self.element))
