@@ -15,7 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.ensemble import VotingClassifier
+from sklearn.ensemble import (
+    HistGradientBoostingRegressor,
+    VotingClassifier,
+    VotingRegressor,
+)
 from sklearn.multioutput import MultiOutputClassifier
 from sklearn.pipeline import make_pipeline
 from typer.testing import CliRunner
@@ -296,6 +300,23 @@ def test_wrappers(kind, tmp_path):
         with pytest.raises(ValueError) as info:
             fast.predict(numbers)
         assert "Convert with" not in str(info.value), form
+
+
+@pytest.mark.filterwarnings("ignore::skforge.exceptions.PerformanceWarning")
+def test_a_vote_whose_first_member_does_not_know_the_columns():
+    frame = pd.DataFrame({"x": x, "stars": stars, "flag": flag})
+    hist = HistGradientBoostingRegressor(max_iter=3, categorical_features="from_dtype")
+    light = lgb.LGBMRegressor(n_estimators=3, n_jobs=1, verbose=-1)
+    model = VotingRegressor([("a", hist), ("b", light)]).fit(frame, score(frame))
+    fast = plain(model).fit(frame)
+    assert np.array_equal(fast.predict(frame), model.predict(frame))
+    with pytest.raises(InvalidInputError) as info:
+        fast.predict(values_of(frame))
+    assert str(info.value) == (
+        "the rows are mappings, and the LightGBM models in this VotingRegressor do not "
+        "tell which columns hold categories; pass a pandas frame whose columns have "
+        "the dtypes of training."
+    )
 
 
 def test_a_pipeline_does_not_fold_steps_before_ordered_categories():

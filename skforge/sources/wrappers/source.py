@@ -23,7 +23,11 @@ from skforge.compiler.frontends.wrappers.model import (
     taken_apart,
 )
 from skforge.compiler.outputs.steps import Refused
-from skforge.exceptions import InvalidModelError, UnsupportedModelError
+from skforge.exceptions import (
+    InvalidInputError,
+    InvalidModelError,
+    UnsupportedModelError,
+)
 from skforge.runtime.mappings import MappingColumns
 from skforge.sources import base
 from skforge.sources.pipeline import nested_parts
@@ -208,6 +212,12 @@ class WrapperSource(base.Source):
         return self._readers[0].sample(dtype)
 
     def columns(self) -> MappingColumns | None:
+        if any(reader.forest.lacks_columns for reader in self._readers):
+            raise InvalidInputError(
+                "the rows are mappings, and the LightGBM models in this "
+                f"{self.class_name} do not tell which columns hold categories; pass a "
+                "pandas frame whose columns have the dtypes of training."
+            )
         columns = [reader.columns() for reader in self._readers]
         first = columns[0]
         if len(columns) == 1 or first is None:
