@@ -92,6 +92,13 @@ class CompiledState(Answering, BaseEstimator):
         return copy
 
 
+#: Methods whose metadata goes to the model's method of the same name.
+_ROUTED = (
+    *("fit", "score", "predict", "predict_proba", "predict_log_proba"),
+    *("decision_function", "transform"),
+)
+
+
 class Delegated(MetaEstimatorMixin, CompiledState):
     """Takes tags, fitted attributes and metadata routing from the model."""
 
@@ -105,14 +112,15 @@ class Delegated(MetaEstimatorMixin, CompiledState):
         return tags_of(unwrap(model_of(self)), self.__dict__.get("forest_"))
 
     def get_metadata_routing(self) -> MetadataRouter:
-        """Return where metadata goes: to the model's ``fit`` and ``score``.
+        """Return where metadata goes: to the model's method of the same name.
 
         Returns
         -------
         MetadataRouter
         """
-        mapping = MethodMapping().add(caller="fit", callee="fit")
-        mapping = mapping.add(caller="score", callee="score")
+        mapping = MethodMapping()
+        for method in _ROUTED:
+            mapping = mapping.add(caller=method, callee=method)
         router = MetadataRouter(owner=type(self).__name__)
         if is_estimator(self.estimator):
             router.add(estimator=self.estimator, method_mapping=mapping)

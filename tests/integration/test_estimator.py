@@ -22,6 +22,8 @@ from sklearn.ensemble import (
 )
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from sklearn.utils import get_tags
 
@@ -589,3 +591,23 @@ def test_metadata_is_routed():
         compiled.get_metadata_routing()
     expected = forest().fit(X, Y, sample_weight=weight)
     assert same(compiled.predict_proba(X), expected.predict_proba(X))
+
+
+@pytest.mark.parametrize(
+    ("method", "argument"),
+    [
+        ("predict", {"output_margin": True}),
+        ("predict", {"iteration_range": (0, 1)}),
+        ("predict_proba", {"iteration_range": (0, 1)}),
+    ],
+)
+def test_requests_of_predictions_reach_the_model(method, argument):
+    xgb = pytest.importorskip("xgboost")
+    with config_context(enable_metadata_routing=True):
+        inner = xgb.XGBClassifier(n_estimators=2, n_jobs=1)
+        getattr(inner, f"set_{method}_request")(**dict.fromkeys(argument, True))
+        source = make_pipeline(StandardScaler(), inner).fit(X, Y)
+        last = CompiledForest(inner, tuning="off")
+        compiled = make_pipeline(StandardScaler(), last).fit(X, Y)
+        expected = getattr(source, method)(X, **argument)
+        assert same(getattr(compiled, method)(X, **argument), expected)

@@ -112,7 +112,14 @@ def columns_of(
     known = {column: (name, kind) for kind in KINDS for column, name in features[kind]}
     n_columns = sum(len(features[kind]) for kind in KINDS)
     if sorted(known) != list(range(n_columns)):
-        damaged("its columns are not numbered from 0")
+        if len(known) < n_columns or min(known) < 0:
+            damaged("its columns are not numbered from 0")
+        lost = next(i for i in range(n_columns) if i not in known)
+        raise UnsupportedModelError(
+            f"The CatBoost model has no column {lost}, but later ones, as after "
+            "drop_unused_features(), which does not say how many columns rows have. "
+            "Compile the model without that call: its predictions are the same."
+        )
     names = tuple(known[column][0] for column in range(n_columns))
     return names, tuple(known[column][1] for column in range(n_columns))
 
