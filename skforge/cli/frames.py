@@ -128,10 +128,10 @@ def read_rows(table: Table, n: int | None = None) -> Rows:
         from pyarrow import Table as ArrowTable
         from pyarrow.parquet import ParquetFile
 
-        file = ParquetFile(path)
+        file = ParquetFile(path, buffer_size=1 << 20, pre_buffer=False)
         if n is None:
             return Rows(file.read().to_pandas())
-        first = next(file.iter_batches(n))
+        first = next(file.iter_batches(n, use_threads=False))
         return Rows(ArrowTable.from_batches([first]).to_pandas())
     from pyarrow import ArrowInvalid, ipc, memory_map
 
