@@ -202,6 +202,8 @@ def _judged(name: str, found: Any, expected: Any) -> str:
             return ""  # pyarrow's tables are answered for CatBoost
         return f"an answer, where the model raises {_text(expected)}"
     if isinstance(found, Exception):
+        if str(found).startswith("Feature shape mismatch"):
+            return ""  # XGBoost's ``apply`` writes behind its memory for wider rows
         if isinstance(found, SkforgeError) and name == "file":
             return "" if not isinstance(found, VerificationError) else _text(found)
         return f"internal error: {_text(found)}"
