@@ -9,6 +9,7 @@ import numpy as np
 import xgboost as xgb
 from sklearn.ensemble import (
     GradientBoostingClassifier,
+    HistGradientBoostingClassifier,
     IsolationForest,
     RandomForestClassifier,
     RandomForestRegressor,
@@ -19,7 +20,7 @@ from sklearn.tree import DecisionTreeRegressor
 from tests.reliability.planted_trial import Trial, fault, numbers
 
 #: Text that plants a rule for the answers of stored models alone.
-_RULE = "return partial(answer, forest.answers, labels_of(forest.answers, model))"
+_RULE = "of_forest = partial(answer, forest.answers, labels_of(forest.answers, model))"
 _OF_SCORES = "sources.base:Answers.of_scores"
 
 
@@ -27,12 +28,10 @@ def stored_alone(rule: str) -> tuple[str, str, str]:
     """Return an edit: ``rule`` makes another ``a`` of a stored model's answer."""
     text = (
         "known = partial(answer, forest.answers, labels_of(forest.answers, model))\n"
-        "    if type(model).__name__ != 'StoredModel':\n"
-        "        return known\n"
         "    def other(method, raw):\n"
         "        a = known(method, raw)\n"
         f"        return {rule}\n"
-        "    return other"
+        "    of_forest = other if type(model).__name__ == 'StoredModel' else known"
     )
     return _OF_SCORES, _RULE, text
 
@@ -154,8 +153,8 @@ def stored_orders(t: Trial) -> None:
     "an answer of another dtype",
     (
         "sources.base:Answers.leaves",
-        "numbers = numbers.astype(self.leaf_dtype)",
-        "numbers = numbers.astype('<i8')",
+        "numbers = numbers.astype(self.leaf_dtype, ",
+        "numbers = numbers.astype('<i8', ",
     ),
 )
 def dtypes_of_leaves(t: Trial) -> None:
@@ -331,3 +330,17 @@ def stored_votes(t: Trial) -> None:
     loaded = t.load(t.fit(model, X))
     t.method(loaded, model, X)
     t.method(loaded, model, X, "transform")
+
+
+@fault(
+    "columns-in-c-order",
+    "an answer of another memory order",
+    (_OF_SCORES, "if not self.by_column:", "if True:"),
+    named="attack5, 3; faults5, F",
+)
+def orders_of_histogram(t: Trial) -> None:
+    X, y = classes()
+    model = HistGradientBoostingClassifier(max_iter=4, random_state=0).fit(X, y)
+    fast = t.fit(model, X)
+    t.method(fast, model, X)
+    t.method(fast, model, X, "decision_function")
