@@ -31,10 +31,7 @@ Ask = Callable[[Any], Any]
 #: Rows of a call that are compared, and rows that are also asked for one by one.
 ROWS, SINGLE = 32, 4
 #: Calls of the model on made rows of which it refuses some.
-_MOST_CALLS = 24
-#: What errors of libraries say about containers that skforge reads: CatBoost's of
-#: tables, and those about memory that may not be written.
-_CONTAINERS = "Invalid data type", "read-only"
+_MOST_CALLS = 12
 
 
 class Found(NamedTuple):
@@ -125,27 +122,17 @@ class Door:
             stack.enter_context(parallel_config("sequential"))
             for module in predictor.modules:
                 stack.enter_context(module.kernels.one())  # compile no other kernels
-            made: list[Any] = []
+            made = None
             with suppress(Exception):  # of rows that nobody can make
                 made = made_of(predictor, few)
-            if isinstance(X, Mapping):
-                made = [each for rows in made for each in _mappings(rows)]
-            refused: list[Any] = []
-            for rows in (few, *made):
-                whole = rows is not few or answer is None
-                for part, expected in accepted(theirs, rows, refused):
-                    whole = whole or part is few
+            for rows in (few,) if made is None else (few, made):
+                for part, expected in accepted(theirs, rows):
                     found = _differs(uncounted, part, expected, alone)
                     if found is None and part is few and alone and answer is not None:
                         given = answer if few is X else _rows(answer, 0, ROWS)
                         found = compared_answers(few, given, expected)
                     if found is not None:
                         return found
-                if not whole and (why := _refusal(theirs, few)):
-                    return Found(few, _text_of(_rows(answer, 0, 1)), why)
-            for row in refused:
-                with suppress(Exception):  # as the model does
-                    return Found(row, _text_of(uncounted(row)), _refusal(theirs, row))
         return None
 
     def _tell(self, predictor: Any, method: str, X: Any, found: Found) -> None:
@@ -174,8 +161,8 @@ def part_of(rows: Any, start: int, stop: int) -> Any:
     return rows[start:stop]
 
 
-def made_of(predictor: Any, X: Any) -> list[Any]:
-    """Return rows in the form of ``X`` on which readers may err."""
+def made_of(predictor: Any, X: Any) -> Any:
+    """Return rows in the form of ``X`` on which readers may err; None for none."""
     return made_rows(X, *_columns_of(predictor))
 
 
@@ -187,44 +174,18 @@ def _columns_of(predictor: Any) -> tuple[Mapping[int, Array], Any]:
     return cuts_of(forest), forest.column_names
 
 
-def _mappings(rows: list[Any]) -> Iterator[Any]:
-    """Yield mappings one by one, and their columns as lists and as arrays."""
-    yield from rows
-    columns = {key: [row[key] for row in rows] for key in rows[0]}
-    yield columns
-    yield {key: np.array(column) for key, column in columns.items()}
-
-
-def _refusal(theirs: Ask, rows: Any) -> str:
-    """Return the model's error about the values of rows, or ""."""
-    try:
-        theirs(rows)
-    except Exception as error:  # noqa: BLE001 - libraries raise their own
-        text = f"{type(error).__name__}: {error}"
-        known = any(part in text for part in _CONTAINERS)
-        return "" if known else shortened(text, 300)
-    return ""
-
-
-def accepted(
-    theirs: Ask, rows: Any, refused: list[Any] | None = None
-) -> Iterator[tuple[Any, Any]]:
-    """Yield parts of rows that the model takes, and what it answers.
-
-    Single rows that it does not take are added to those that are ``refused``.
-    """
+def accepted(theirs: Ask, rows: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield parts of rows that the model takes, and what it answers."""
     parts, calls = [rows], 0
     while parts and calls < _MOST_CALLS:
         part, calls = parts.pop(0), calls + 1
         try:
             expected = theirs(part)
-        except Exception as error:  # noqa: BLE001 - libraries raise their own
+        except Exception:  # noqa: BLE001 - libraries raise their own
             n_rows = len_of(part)
             if n_rows > 1:
                 half = n_rows // 2
                 parts += [part_of(part, 0, half), part_of(part, half, n_rows)]
-            elif refused is not None and not any(map(str(error).count, _CONTAINERS)):
-                refused.append(part)
             continue
         yield part, expected
 

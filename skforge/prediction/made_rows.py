@@ -24,10 +24,7 @@ ORDINARY = 24
 #: Wider frames of several dtypes take too long to make.
 _MOST_COLUMNS = 512
 _UNKNOWN = "no such label"
-_ODD = (
-    *("zero", "-zero", "unknown", "gap", "gaps", "none"),
-    *("large", "larger", "inf", "-inf"),
-)
+_ODD = ("gap", "gaps", "zero", "-zero", "inf", "-inf", "large", "larger", "unknown")
 
 Maker = Callable[[list[Any]], Any]
 
@@ -51,7 +48,6 @@ class _Column:
     gap: Any = None  # a missing value
     has_gaps: bool = True  # whether the column's type can have one
     unknown: Any = _UNKNOWN
-    mixed: bool = False  # whether it holds Python's objects
 
     def ordinary(self, n: int, random: np.random.Generator) -> list[Any]:
         if self.number is None:
@@ -83,8 +79,6 @@ class _Column:
         """Return an odd value; only every third column has one, so ``place`` says."""
         known = [value for value in self.own if value is not None]
         ordinary = known[0] if known else self.gap if self.number is None else 0
-        if self.has_gaps and kind == "none" and self.mixed:
-            return None  # among objects, another thing than NaN
         if self.has_gaps and (kind == "gaps" or (kind == "gap" and place % 2)):
             return self.gap
         if self.number is None:
@@ -108,23 +102,24 @@ def _ends(number: np.dtype[Any]) -> tuple[float, float]:
     return float(max(ends.min, -(2**53))), float(min(ends.max, 2**53))
 
 
-def made_rows(
-    X: Any, cuts: Mapping[int, Array], names: Sequence[Any] | None
-) -> list[Any]:
-    """Return ordinary rows in the form of ``X``, and odd ones: libraries refuse some.
+def made_rows(X: Any, cuts: Mapping[int, Array], names: Sequence[Any] | None) -> Any:
+    """Return rows in the form of ``X``, ordinary ones before odd ones.
 
     ``cuts`` are the thresholds of the columns that training had, with ``names``. None
-    are made of forms that this module does not know, and of rows without columns.
+    for forms that are not known to this module, and for rows without columns.
     """
     maker = _MAKERS.get(kind_of(X)) or _maker_of(X)
     parts = None if maker is None else maker(X, _placed(X, cuts, names))
     if parts is None:
-        return []
+        return None
     columns, make = parts
     random = np.random.default_rng(len(columns))
-    ordinary = make([column.ordinary(ORDINARY, random) for column in columns])
-    odd = [[c.odd(kind, i) for kind in _ODD] for i, c in enumerate(columns)]
-    return [ordinary, make(odd)]
+    return make(
+        [
+            [*column.ordinary(ORDINARY, random), *(column.odd(k, i) for k in _ODD)]
+            for i, column in enumerate(columns)
+        ]
+    )
 
 
 def _placed(X: Any, cuts: Mapping[int, Array], names: Any) -> Callable[[int], Array]:
@@ -194,9 +189,8 @@ def _of_objects(own: list[Any], cuts: Array) -> _Column:
             number: Any = np.bool_
         else:
             number = np.int64 if whole and not len(cuts) else np.float64
-        gap = np.nan if number == np.float64 else None
-        return _Column(own, cuts, number, gap=gap, mixed=True)
-    return _Column(own, cuts, mixed=True)
+        return _Column(own, cuts, number, gap=np.nan if number == np.float64 else None)
+    return _Column(own, cuts)
 
 
 def _of_lists(X: list[Any], cuts: Callable[[int], Array]) -> Any:
@@ -212,12 +206,9 @@ def _of_dicts(X: list[Any], cuts: Callable[[int], Array]) -> Any:
     if any(list(row) != keys for row in X):
         return None
     columns = [_of_objects([row[k] for row in X], cuts(i)) for i, k in enumerate(keys)]
-
-    def make(parts: list[Any]) -> list[dict[Any, Any]]:
-        rows = [dict(zip(keys, row, strict=True)) for row in zip(*parts, strict=True)]
-        return [dict(reversed(r.items())) if i % 2 else r for i, r in enumerate(rows)]
-
-    return columns, make
+    return columns, lambda parts: [
+        dict(zip(keys, row, strict=True)) for row in zip(*parts, strict=True)
+    ]
 
 
 def _of_dict(X: dict[Any, Any], cuts: Callable[[int], Array]) -> Any:
@@ -237,8 +228,7 @@ def _of_sparse(X: Any, cuts: Callable[[int], Array]) -> Any:
 
         with np.errstate(all="ignore"):
             dense = np.array(parts, X.dtype).T
-        at, column = np.indices(dense.shape)
-        dense[(at + column) % 3 == 0] = 0  # absent, each column in some rows
+        dense[::2, ::2] = 0  # absent
         made = sparse.csr_matrix(dense)
         if made.nnz:
             made.data[0] = 0  # an entry that is there and zero
@@ -289,8 +279,7 @@ def _of_series(series: Any, dtype: Any, cuts: Array) -> _Column:
     if is_category(dtype):
         known = tuple(dtype.categories.tolist())
         texts = all(isinstance(label, str) for label in known)
-        unknown = _UNKNOWN if texts and not dtype.ordered else None
-        return _Column(own, cuts, labels=known, unknown=unknown)
+        return _Column(own, cuts, labels=known, unknown=_UNKNOWN if texts else None)
     if isinstance(dtype, np.dtype) and dtype.kind == "O":
         return _of_objects(own, cuts)
     return _Column(own, cuts, unknown=_UNKNOWN if _holds_texts(dtype) else None)
@@ -305,9 +294,8 @@ def _series(values: list[Any], dtype: Any) -> Any:
 
     if is_category(dtype):
         known = dtype.categories
-        if not dtype.ordered:  # in another order, perhaps with others
-            known = [*known[::-1]]
-            known = [_UNKNOWN, *known] if _UNKNOWN in values else known
+        if _UNKNOWN in values and not dtype.ordered:  # other categories, in other order
+            known = [*known[::-1], _UNKNOWN]
         return pd.Series(pd.Categorical(values, known, dtype.ordered))
     if isinstance(dtype, np.dtype) and dtype.kind in "fiubO":
         with np.errstate(all="ignore"):

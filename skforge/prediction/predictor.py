@@ -200,8 +200,7 @@ class ForestPredictor(OfRounds, AtDoor):
             return self._by_model(method, self.framed(rows), params)
 
         theirs = partial(self.own, method, params)
-        asked = [f"{name}{np.sign(_number(params[name]))}" for name in sorted(params)]
-        return self.door.answer(self, (method, *asked), X, ours, theirs)
+        return self.door.answer(self, (method, *sorted(params)), X, ours, theirs)
 
     def _by_model(self, method: str, X: Any, params: Mapping[str, Any]) -> Any:
         answer = self.source.call(method, X, **params)
@@ -773,11 +772,6 @@ class ForestPredictor(OfRounds, AtDoor):
     @cached_property
     def _narrow(self) -> blocks.Narrow | None:
         return blocks.narrowed(self.module)
-
-
-def _number(rounds: Any) -> Any:
-    """Return what tells kinds of rounds apart by its sign: none, all, or some."""
-    return [0 if part is None else part for part in np.ravel(rounds).tolist()]
 
 
 Entry = Callable[[Any], Any]

@@ -42,11 +42,9 @@ def compare_stored(fast: Any, stored: Any) -> dict[str, list[str]]:
     with no_warnings():
         for form, rows in _forms(fast):
             for method in _METHODS:
-                agreed = _agrees(fast, stored, form, method, rows)
-                methods = compared.setdefault(form, [])
-                if agreed and method not in methods:
-                    methods.append(method)
-    return {form: methods for form, methods in compared.items() if methods}
+                if _agrees(fast, stored, form, method, rows):
+                    compared.setdefault(form, []).append(method)
+    return compared
 
 
 def _agrees(fast: Any, stored: Any, form: str, method: str, rows: Any) -> bool:
@@ -90,9 +88,7 @@ def _forms(fast: Any) -> Iterator[tuple[str, Any]]:
     with suppress(Exception):  # of rows that nobody can make
         made = made_of(predictor, seen)
         yield _name_of(seen), seen
-        rows = made[0] if made else seen
-        for odd in made[1:]:
-            yield f"{_name_of(seen)}, made", odd
+        rows = seen if made is None else made
     yield f"{_name_of(seen)}, made", rows
     frame = seen if is_pandas(seen) else None
     if frame is None and isinstance(seen, np.ndarray) and seen.ndim == 2:

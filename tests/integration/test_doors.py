@@ -203,7 +203,8 @@ def test_made_rows_have_the_form_of_those_given(name: str) -> None:
     except (ValueError, ArithmeticError):
         pytest.skip("this form cannot be made of these rows")
     cuts = {i: np.array([-0.5, 0.1, 0.7]) for i in range(6)}
-    for made in made_rows.made_rows(rows, cuts, forms.COLUMNS):
+    made = made_rows.made_rows(rows, cuts, forms.COLUMNS)
+    if made is not None:
         assert form_of(made) == form_of(rows)
         assert made.shape[0] if hasattr(made, "shape") else len(made)
 
@@ -218,16 +219,16 @@ def test_made_rows_of_numbers_and_texts(name: str) -> None:
         .assign(sex=["m", "f", "m"] * 3, port=["S", "C", "Q"] * 3)
     )
     rows = forms.PASSENGERS[name](frame)
-    ordinary, odd = made_rows.made_rows(rows, {}, list(frame))
-    assert form_of(ordinary) == form_of(odd) == form_of(rows)
-    assert len(ordinary) == made_rows.ORDINARY
+    made = made_rows.made_rows(rows, {}, list(frame))
+    assert form_of(made) == form_of(rows)
+    assert len(made) > made_rows.ORDINARY
 
 
 def test_made_numbers_lie_on_thresholds_and_beside_them() -> None:
     cut = 0.1
     for dtype in (np.float32, np.float64):
         rows, cuts = np.ones((1, 2), dtype), {1: np.array([cut])}
-        made = np.concatenate(made_rows.made_rows(rows, cuts, None))[:, 1]
+        made = made_rows.made_rows(rows, cuts, None)[:, 1]
         near = {dtype(cut), np.nextafter(dtype(cut), dtype(1)), dtype(np.float32(cut))}
         assert near <= {*made.tolist(), *made}
         assert np.isnan(made).any() and np.isinf(made).any()
