@@ -115,7 +115,9 @@ def _of_frame(frame: Any) -> Iterator[tuple[str, Any]]:
     # LightGBM prints what it thinks of others to the terminal
     if "pyarrow" in sys.modules and not any(map(is_category, frame.dtypes)):
         with suppress(Exception):  # of types that Arrow does not know
-            yield "pyarrow table", sys.modules["pyarrow"].Table.from_pandas(frame)
+            table = sys.modules["pyarrow"].Table
+            # the index of sampled rows would be one column more
+            yield "pyarrow table", table.from_pandas(frame, preserve_index=False)
 
 
 def _name_of(rows: Any) -> str:

@@ -293,3 +293,13 @@ def test_save_refuses_a_file_that_answers_otherwise(
     assert text.startswith("Without its library, the model would answer ")
     assert "Nothing was saved." in text
     assert path.read_bytes() == before
+
+
+def test_tables_that_save_compares_have_no_index():
+    pd, pa = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
+    from skforge.prediction.stored_answers import _of_frame
+
+    frame = pd.DataFrame({"a": [1.0, 2.0, 3.0]}).iloc[[0, 2]]
+    table = dict(_of_frame(frame))["pyarrow table"]
+    assert isinstance(table, pa.Table)
+    assert table.column_names == ["a"]
