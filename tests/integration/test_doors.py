@@ -299,7 +299,7 @@ def test_tables_that_save_compares_have_no_index():
     pd, pa = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
     from skforge.prediction.stored_answers import _of_frame
 
-    frame = pd.DataFrame({"a": [1.0, 2.0, 3.0]}).iloc[[0, 2]]
+    frame = pd.DataFrame({"a": [1.0, 2.0, 3.0, 4.0]}).iloc[[0, 1, 3]]
     table = dict(_of_frame(frame))["pyarrow table"]
     assert isinstance(table, pa.Table)
     assert table.column_names == ["a"]
