@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from skforge._typing import Array as Array
+from skforge.compiler.forest.rounds import ends_in_bias
 from skforge.exceptions import InvalidInputError, check_choice
 
 #: Methods of a model, and the prefix of their column names.
@@ -82,7 +83,8 @@ def _of_zeros(model: Any, method: str) -> Array:
     forest, fitted = model.forest_, model_of(model)
     answers = source_of(fitted, forest, start_of(model)).answers
     if method == "apply":
-        width = forest.n_trees or int(answers.flat_leaves)
+        trees = forest.n_trees - ends_in_bias(forest)
+        width = trees or int(answers.flat_leaves)
         return as_array(answers.leaves(np.zeros((1, width), np.int32)))
     if method == "predict_log_proba":
         method = "predict_proba"  # of the same dtype and shape

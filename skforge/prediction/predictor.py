@@ -16,6 +16,7 @@ from skforge._compat import cached_property
 from skforge._typing import Array
 from skforge.compiler.backend import on_device
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.rounds import ends_in_bias
 from skforge.compiler.forest.sparse_rows import dense_blocks
 from skforge.compiler.frontends.base import last_step
 from skforge.compiler.frontends.checks import ROUNDS, refuse_arguments
@@ -763,7 +764,9 @@ class ForestPredictor(OfRounds, AtDoor):
             return None
         how = self.module.parts[0]._jobs(n_jobs), method == "apply"
         answer = walk(rows, *how)
-        return walk(rows.sorted_indices(), *how) if answer is None else answer
+        answer = walk(rows.sorted_indices(), *how) if answer is None else answer
+        bias = method == "apply" and ends_in_bias(self.forest)
+        return answer[:, :-1] if bias and answer is not None else answer
 
     @cached_property
     def _walk(self) -> SparseWalk | None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_matrix
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.ensemble import VotingClassifier
@@ -819,3 +820,19 @@ def test_dropped_features_are_told_by_their_call(form, categories, tmp_path):
         "drop_unused_features(), which does not say how many columns rows have. "
         "Compile the model without that call: its predictions are the same."
     )
+
+
+@pytest.mark.parametrize("boosting", ["Plain", "Ordered"])
+def test_the_bias_is_no_tree(boosting):
+    X, y = make_rows()
+    model = train(X=X, y=y, boosting_type=boosting)
+    module, leaves = compile_forest(model), model.calc_leaf_indexes(X)
+    for rows in (X, X[:1], X[:0]):
+        found = module.apply(rows)
+        assert found.flags.c_contiguous
+        np.testing.assert_array_equal(found, leaves[: len(rows)])
+    gaps = csr_matrix(np.nan_to_num(X))
+    wanted = model.calc_leaf_indexes(gaps.toarray())
+    np.testing.assert_array_equal(module.apply(gaps), wanted)
+    # which adds to the scores all the same
+    assert module.predict_per_tree(X).shape == (len(X), leaves.shape[1] + 1)

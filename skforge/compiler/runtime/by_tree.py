@@ -20,6 +20,7 @@ from skforge.compiler.backend import backend_of, on_device
 from skforge.compiler.forest import sparse_rows
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.leaves import Found, finder_of, rows_in
+from skforge.compiler.forest.rounds import ends_in_bias
 from skforge.compiler.forest.rows import prepare_rows
 from skforge.compiler.runtime import targets
 from skforge.compiler.runtime.arrays import is_device_array
@@ -63,12 +64,17 @@ class ByTree:
         Returns
         -------
         ndarray of int32, shape (n_rows, n_trees)
+            CatBoost's bias is no tree.
         """
+        leaves = self._leaves(X, n_jobs)
+        return leaves[:, :-1].copy() if ends_in_bias(self.forest) else leaves
+
+    def _leaves(self, X: Any, n_jobs: int | None) -> NDArray[np.int32]:
         if is_device_array(X):
             return on_device().leaves_on_device(self, X)
         if sparse_rows.is_sparse(X) and self.forest.hashed is None:
             blocks = sparse_rows.blocks_of(self.forest, X)
-            return np.concatenate([self.apply(rows, n_jobs=n_jobs) for rows in blocks])
+            return np.concatenate([self._leaves(rows, n_jobs) for rows in blocks])
         if not self._walks_to_leaves:
             return rows_in(self._found("number", self._made_rows(X), n_jobs))
         rows = prepare_rows(self.forest, X, self.takes_made)
