@@ -118,7 +118,6 @@ def _compared(
         from skforge.prediction.stored_answers import compare_stored
 
         loaded = from_bytes(container_bytes(manifest, arrays), "the file")
-        vars(loaded).pop("_shadow", None)  # there is no model to ask
         manifest["compared"] = compare_stored(model, loaded)
     return manifest, arrays
 

@@ -117,6 +117,20 @@ class AtDoor:
         taken = [part for part in known if asked(part) is not None]
         return all([self.door.arrays(self, method, x, ours, theirs) for x in taken])
 
+    def asked_with(self: Any, method: str, params: Mapping[str, Any]) -> Any:
+        """Return the name of a call with arguments; rounds are of few kinds."""
+        rounds = self.module.parts[0].rounds
+        most = 0 if rounds is None else rounds.n
+
+        def kind(value: Any) -> Any:
+            if isinstance(value, (tuple, list)):
+                return tuple(map(kind, value))
+            if isinstance(value, (int, np.integer)):
+                return int(np.sign(value)) + (value > most)
+            return value if isinstance(value, (str, type(None))) else repr(value)
+
+        return method, *((name, kind(params[name])) for name in sorted(params))
+
     def numbers_meet(self: Any, X: Any) -> None:
         """Compare raw scores of rows before they are explained, as few models do that.
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,18 +21,22 @@ from skforge._compat import no_warnings
 from skforge._typing import Array
 from skforge.compiler.forest.frames import kind_of
 from skforge.compiler.runtime.arrays import is_device_array
-from skforge.exceptions import VerificationWarning, shortened, warn, with_article
+from skforge.exceptions import (
+    SkforgeError,
+    VerificationWarning,
+    shortened,
+    warn,
+    with_article,
+)
 from skforge.prediction import counters
 from skforge.prediction.differences import difference
 from skforge.prediction.forms_met import FormsMet
-from skforge.prediction.made_rows import cuts_of, made_rows
+from skforge.prediction.made_rows import Made, cuts_of, made_rows
 
 Ask = Callable[[Any], Any]
 
 #: Rows of a call that are compared, and rows that are also asked for one by one.
 ROWS, SINGLE = 32, 4
-#: Calls of the model on made rows of which it refuses some.
-_MOST_CALLS = 12
 
 
 class Found(NamedTuple):
@@ -83,7 +88,7 @@ class Door:
         answer = ours(X)
         if predictor.counters.of_thread(counters.LIBRARY) != asked:
             return answer  # the model's own
-        found = self.compare(predictor, X, answer, ours, theirs)
+        found = self.compare(predictor, method, X, answer, ours, theirs)
         self._met.setdefault(method, FormsMet()).add(X, found is None)
         predictor.meets()
         if found is None:
@@ -98,7 +103,7 @@ class Door:
         """Compare arrays before a compiled entry takes users' ones past this door."""
         met = self._met.setdefault(method, FormsMet())
         if (agreed := met.agreed(X)) is None:
-            agreed = self.compare(predictor, X, None, ours, theirs) is None
+            agreed = self.compare(predictor, method, X, None, ours, theirs) is None
             met.add(X, agreed)
         return agreed
 
@@ -108,12 +113,13 @@ class Door:
         return answer
 
     def compare(
-        self, predictor: Any, X: Any, answer: Any, ours: Ask, theirs: Ask
+        self, predictor: Any, method: Any, X: Any, answer: Any, ours: Ask, theirs: Ask
     ) -> Found | None:
         """Return the first difference on rows of ``X`` and on rows made of them."""
         self.compared += 1
         source = predictor.source
         alone = not (source.before or source.members)  # steps may add by batches
+        strict = alone and method != "predict_raw"  # which no model has
         few = self.few(X)
         uncounted = partial(predictor.counters.uncounted, ours)
         with ExitStack() as stack:
@@ -122,13 +128,17 @@ class Door:
             stack.enter_context(parallel_config("sequential"))
             for module in predictor.modules:
                 stack.enter_context(module.kernels.one())  # compile no other kernels
-            made = None
+            batches = [Made(few, ())]
             with suppress(Exception):  # of rows that nobody can make
-                made = made_of(predictor, few)
-            for rows in (few,) if made is None else (few, made):
-                for part, expected in accepted(theirs, rows):
-                    found = _differs(uncounted, theirs, part, expected, alone)
-                    if found is None and part is few and alone and answer is not None:
+                batches += made_of(predictor, few)
+            for batch in batches:
+                for part, expected, error in accepted(theirs, batch):
+                    if error is None:
+                        found = _differs(uncounted, theirs, part, expected, alone)
+                    else:
+                        found = _refused(uncounted, part, error) if strict else None
+                    own = part is few and error is None and alone
+                    if found is None and own and answer is not None:
                         given = answer if few is X else _rows(answer, 0, ROWS)
                         found = compared_answers(few, given, expected)
                     if found is not None:
@@ -161,8 +171,8 @@ def part_of(rows: Any, start: int, stop: int) -> Any:
     return rows[start:stop]
 
 
-def made_of(predictor: Any, X: Any) -> Any:
-    """Return rows in the form of ``X`` on which readers may err; None for none."""
+def made_of(predictor: Any, X: Any) -> list[Made]:
+    """Return rows in the form of ``X`` on which readers may err."""
     return made_rows(X, *_columns_of(predictor))
 
 
@@ -174,20 +184,39 @@ def _columns_of(predictor: Any) -> tuple[Mapping[int, Array], Any]:
     return cuts_of(forest), forest.column_names
 
 
-def accepted(theirs: Ask, rows: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield parts of rows that the model takes, and what it answers."""
-    parts, calls = [rows], 0
-    while parts and calls < _MOST_CALLS:
-        part, calls = parts.pop(0), calls + 1
-        try:
-            expected = theirs(part)
-        except Exception:  # noqa: BLE001 - libraries raise their own
-            n_rows = len_of(part)
-            if n_rows > 1:
-                half = n_rows // 2
-                parts += [part_of(part, 0, half), part_of(part, half, n_rows)]
-            continue
-        yield part, expected
+def accepted(theirs: Ask, batch: Made) -> Iterator[tuple[Any, Any, Exception | None]]:
+    """Yield parts of rows with what the model answers, or its error.
+
+    If it refuses the whole, it is asked for the parts.
+    """
+    rows, ends = batch
+    whole = _asked(theirs, rows)
+    if whole[2] is None or len(ends) < 2:
+        yield whole
+        return
+    for start, end in pairwise((0, *ends)):
+        yield _asked(theirs, part_of(rows, start, end))
+
+
+def _asked(theirs: Ask, rows: Any) -> tuple[Any, Any, Exception | None]:
+    try:
+        return rows, theirs(rows), None
+    except Exception as error:  # noqa: BLE001 - libraries raise their own
+        return rows, None, error
+
+
+def _refused(ours: Ask, rows: Any, error: Exception) -> Found | None:
+    """Tell that compiled code answers rows that the model refuses."""
+    if isinstance(error, (SkforgeError, ImportError, MemoryError)):
+        return None
+    if "read-only" in str(error):  # scikit-learn would write to the rows of some frames
+        return None
+    try:
+        answer = ours(rows)
+    except Exception:  # noqa: BLE001 - as it should
+        return None
+    text = f"{type(error).__name__}: {shortened(str(error), 300)}"
+    return Found(rows, _text_of(answer), text)
 
 
 def len_of(rows: Any) -> int:
@@ -206,13 +235,16 @@ def _differs(
         text = f"{type(error).__name__}: {error}"
         return Found(rows, shortened(text, 300), _text_of(expected))
     n_rows = len_of(rows)
-    if (found := compared_answers(rows, answer, expected)) or not alone or n_rows == 1:
+    if found := compared_answers(rows, answer, expected):
         return found
+    if not alone or n_rows == 1:
+        return None
     for i in range(min(SINGLE, n_rows)):
         row = part_of(rows, i, i + 1)
         one = ours(row)
         found = compared_answers(row, one, _rows(expected, i, i + 1))
-        # NumPy sums the values of one row in another order than those of several
+        # NumPy sums the values of one row in another order than those of several, and
+        # a row of a list, or of a sparse matrix, may be read otherwise alone
         if found and (found := compared_answers(row, one, theirs(row))):
             return found
     return None
@@ -223,7 +255,9 @@ def compared_answers(rows: Any, answer: Any, expected: Any) -> Found | None:
     if len(answers) != len(wanted):
         return Found(rows, _text_of(answer), _text_of(expected))
     if (found := difference(answers, wanted)) is None:
-        return None
+        ways = [*map(_order, answers)], [*map(_order, wanted)]
+        same = all(a == b or "" in (a, b) for a, b in zip(*ways, strict=True))
+        return None if same else Found(rows, f"order {ways[0]}", f"order {ways[1]}")
     first = int(found.rows[0]) if len(found.rows) else 0
     alone = isinstance(rows, Mapping) or first >= len_of(rows)
     row = rows if alone else part_of(rows, first, first + 1)
@@ -238,6 +272,13 @@ def _parts(answer: Any) -> list[Any]:
         matrix = answer.tocsr()
         return [matrix.toarray()]
     return [np.asarray(answer)]
+
+
+def _order(answer: Any) -> str:
+    """Return how an answer lies in memory: sums over its rows depend on that."""
+    if answer.ndim != 2 or min(answer.shape) < 2:
+        return ""
+    return "C" * answer.flags.c_contiguous + "F" * answer.flags.f_contiguous
 
 
 def _rows(answer: Any, start: int, stop: int) -> Any:

@@ -8,9 +8,10 @@ labels that are not known.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,14 +20,25 @@ from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.frames import is_category, kind_of, labels_of, number_of
 
-#: Rows with ordinary values; :data:`_ODD` has the kinds of the others.
-ORDINARY = 24
+#: How many rows have ordinary values: more of few columns. Others have odd ones.
+_LEAST, _MOST, _CELLS = 24, 192, 2048
 #: Wider frames of several dtypes take too long to make.
 _MOST_COLUMNS = 512
 _UNKNOWN = "no such label"
-_ODD = ("gap", "gaps", "zero", "-zero", "inf", "-inf", "large", "larger", "unknown")
+#: Groups of odd rows of which a model takes all or none.
+_ODD = (("zero", "-zero", "large"), ("gap", "gaps"), ("inf", "-inf", "larger"))
+_ENDS = tuple(itertools.accumulate(map(len, _ODD)))
+#: Labels that are not known are in rows of their own: some models refuse a whole frame.
+_NEW = ("unknown", "unknowns")
 
 Maker = Callable[[list[Any]], Any]
+
+
+class Made(NamedTuple):
+    """Rows in the form of others, and the ends of parts that a model may refuse."""
+
+    rows: Any
+    ends: tuple[int, ...]
 
 
 def cuts_of(forest: Forest) -> dict[int, Array]:
@@ -47,6 +59,7 @@ class _Column:
     labels: tuple[Any, ...] = ()  # that the column's type knows, or the model
     gap: Any = None  # a missing value
     has_gaps: bool = True  # whether the column's type can have one
+    is_object: bool = False  # whether it may be None, too
     unknown: Any = _UNKNOWN
 
     def ordinary(self, n: int, random: np.random.Generator) -> list[Any]:
@@ -76,13 +89,16 @@ class _Column:
         return [float(x) for x in values if np.isfinite(float(x))]
 
     def odd(self, kind: str, place: int) -> Any:
-        """Return an odd value; only every third column has one, so ``place`` says."""
+        """Return an odd value; of some kinds, only every other column has one."""
         known = [value for value in self.own if value is not None]
         ordinary = known[0] if known else self.gap if self.number is None else 0
-        if self.has_gaps and (kind == "gaps" or (kind == "gap" and place % 2)):
+        if self.has_gaps and kind == "gaps":
+            return None if self.is_object else self.gap
+        if self.has_gaps and kind == "gap" and place % 2:
             return self.gap
         if self.number is None:
-            return self.unknown if kind == "unknown" else ordinary
+            new = kind == "unknowns" or (kind == "unknown" and place % 2)
+            return self.unknown if new else ordinary
         number = np.dtype(self.number)
         if number.kind == "b":
             return bool(place % 2) if kind in ("zero", "large") else bool(ordinary)
@@ -102,24 +118,31 @@ def _ends(number: np.dtype[Any]) -> tuple[float, float]:
     return float(max(ends.min, -(2**53))), float(min(ends.max, 2**53))
 
 
-def made_rows(X: Any, cuts: Mapping[int, Array], names: Sequence[Any] | None) -> Any:
-    """Return rows in the form of ``X``, ordinary ones before odd ones.
+def made_rows(
+    X: Any, cuts: Mapping[int, Array], names: Sequence[Any] | None
+) -> list[Made]:
+    """Return rows in the form of ``X``, and rows with labels that are not known.
 
     ``cuts`` are the thresholds of the columns that training had, with ``names``. None
-    for forms that are not known to this module, and for rows without columns.
+    are made for forms that are not known to this module, and for rows without columns.
     """
     maker = _MAKERS.get(kind_of(X)) or _maker_of(X)
     parts = None if maker is None else maker(X, _placed(X, cuts, names))
     if parts is None:
-        return None
+        return []
     columns, make = parts
+    n = min(_MOST, max(_LEAST, _CELLS // max(1, len(columns))))
     random = np.random.default_rng(len(columns))
-    return make(
-        [
-            [*column.ordinary(ORDINARY, random), *(column.odd(k, i) for k in _ODD)]
-            for i, column in enumerate(columns)
-        ]
-    )
+    kinds = [kind for group in _ODD for kind in group]
+    cells = [
+        [*column.ordinary(n, random), *(column.odd(kind, i) for kind in kinds)]
+        for i, column in enumerate(columns)
+    ]
+    made = [Made(make(cells), tuple(n + end for end in _ENDS))]
+    if any(c.number is None and c.unknown is not None for c in columns):
+        new = [[c.odd(kind, i) for kind in _NEW] for i, c in enumerate(columns)]
+        made.append(Made(make(new), (len(_NEW),)))
+    return made
 
 
 def _placed(X: Any, cuts: Mapping[int, Array], names: Any) -> Callable[[int], Array]:
@@ -189,7 +212,8 @@ def _of_objects(own: list[Any], cuts: Array) -> _Column:
             number: Any = np.bool_
         else:
             number = np.int64 if whole and not len(cuts) else np.float64
-        return _Column(own, cuts, number, gap=np.nan if number == np.float64 else None)
+        gap = np.nan if number == np.float64 else None
+        return _Column(own, cuts, number, gap=gap, is_object=True)
     return _Column(own, cuts)
 
 
@@ -228,11 +252,18 @@ def _of_sparse(X: Any, cuts: Callable[[int], Array]) -> Any:
 
         with np.errstate(all="ignore"):
             dense = np.array(parts, X.dtype).T
-        dense[::2, ::2] = 0  # absent
+        for i, row in enumerate(dense):  # each column is absent in some row
+            row[i % len(row) :: 3] = 0
         made = sparse.csr_matrix(dense)
         if made.nnz:
             made.data[0] = 0  # an entry that is there and zero
-        return type(X)(made.asformat(X.format))
+        made = type(X)(made.asformat(X.format))
+        if made.format in ("csr", "csc"):  # entries in descending order
+            for start, end in itertools.pairwise(made.indptr):
+                made.indices[start:end] = made.indices[start:end][::-1].copy()
+                made.data[start:end] = made.data[start:end][::-1].copy()
+            made.has_sorted_indices = False
+        return made
 
     return columns, make
 
@@ -294,8 +325,8 @@ def _series(values: list[Any], dtype: Any) -> Any:
 
     if is_category(dtype):
         known = dtype.categories
-        if _UNKNOWN in values and not dtype.ordered:  # other categories, in other order
-            known = [*known[::-1], _UNKNOWN]
+        if not dtype.ordered:  # other categories, in other order
+            known = [*known[::-1], *([_UNKNOWN] if _UNKNOWN in values else [])]
         return pd.Series(pd.Categorical(values, known, dtype.ordered))
     if isinstance(dtype, np.dtype) and dtype.kind in "fiubO":
         with np.errstate(all="ignore"):
@@ -327,6 +358,7 @@ def _of_polars(X: Any, cuts: Callable[[int], Array]) -> Any:
 
 def _of_arrow(X: Any, cuts: Callable[[int], Array]) -> Any:
     import pyarrow as pa
+    import pyarrow.compute
 
     schema = X.schema
     columns = [
@@ -341,8 +373,10 @@ def _of_arrow(X: Any, cuts: Callable[[int], Array]) -> Any:
 
     def _arrow_array(part: list[Any], kind: Any) -> Any:
         if pa.types.is_dictionary(kind):
-            array = pa.array(part, kind.value_type).dictionary_encode()
-            return array.cast(kind)
+            known = pa.array([x for x in {*part} if x is not None], kind.value_type)
+            codes = pa.compute.index_in(pa.array(part, kind.value_type), known)
+            codes = codes.cast(kind.index_type)
+            return pa.DictionaryArray.from_arrays(codes, known, ordered=kind.ordered)
         return pa.array(part, kind)
 
     return columns, make

@@ -201,7 +201,7 @@ class ForestPredictor(OfRounds, AtDoor):
             return self._by_model(method, self.framed(rows), params)
 
         theirs = partial(self.own, method, params)
-        return self.door.answer(self, (method, *sorted(params)), X, ours, theirs)
+        return self.door.answer(self, self.asked_with(method, params), X, ours, theirs)
 
     def _by_model(self, method: str, X: Any, params: Mapping[str, Any]) -> Any:
         answer = self.source.call(method, X, **params)
@@ -322,7 +322,7 @@ class ForestPredictor(OfRounds, AtDoor):
         if self.door is None:
             return ours(X)
         theirs = partial(self.own, method, params)
-        return self.door.answer(self, (method, *sorted(params)), X, ours, theirs)
+        return self.door.answer(self, self.asked_with(method, params), X, ours, theirs)
 
     def _by_leaves(
         self, method: str, X: Any, n_jobs: int | None, params: Mapping[str, Any]

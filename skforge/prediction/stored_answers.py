@@ -18,6 +18,7 @@ from skforge._compat import no_warnings
 from skforge.compiler.forest.frames import is_category, is_pandas
 from skforge.exceptions import SkforgeError, VerificationError
 from skforge.prediction.door import accepted, compared_answers, made_of
+from skforge.prediction.made_rows import Made
 from skforge.prediction.predictor import METHODS
 
 #: Methods of files whose answers are compared.
@@ -39,19 +40,27 @@ def compare_stored(fast: Any, stored: Any) -> dict[str, list[str]]:
         If an answer differs, or raises where the model answers.
     """
     compared: dict[str, list[str]] = {}
+    state = vars(stored)
+    shadow = {name: state.pop(name) for name in ("_shadow",) if name in state}
     with no_warnings():
         for form, rows in _forms(fast):
             for method in _METHODS:
                 if _agrees(fast, stored, form, method, rows):
-                    compared.setdefault(form, []).append(method)
+                    methods = compared.setdefault(form, [])
+                    methods += [method] * (method not in methods)
+    if (predictor := state.pop("_predictor", None)) is not None:
+        predictor.retire()  # it has counted
+    state.update(shadow)
     return compared
 
 
-def _agrees(fast: Any, stored: Any, form: str, method: str, rows: Any) -> bool:
+def _agrees(fast: Any, stored: Any, form: str, method: str, rows: Made) -> bool:
     if not hasattr(fast, method) or not hasattr(stored, method):
         return False
     agreed = False
-    for part, expected in accepted(getattr(fast, method), rows):
+    for part, expected, error in accepted(getattr(fast, method), rows):
+        if error is not None:
+            continue
         try:
             answer = getattr(stored, method)(part)
         except SkforgeError:  # such rows need the model
@@ -76,7 +85,7 @@ _WRONG = "Without its library, the model would answer {method} of {form} otherwi
 _NOTHING = "Nothing was saved. Please report this model; joblib.dump keeps it whole."
 
 
-def _forms(fast: Any) -> Iterator[tuple[str, Any]]:
+def _forms(fast: Any) -> Iterator[tuple[str, Made]]:
     """Yield rows that ``fit`` saw, or drew, in several forms, and rows made of them."""
     predictor = fast._compiled()
     seen = predictor.sample
@@ -84,26 +93,26 @@ def _forms(fast: Any) -> Iterator[tuple[str, Any]]:
         seen = predictor.source.as_given(predictor.source.drawn(16, 0.0)[:16])
     if seen is None:
         return
-    rows = seen
-    with suppress(Exception):  # of rows that nobody can make
-        made = made_of(predictor, seen)
-        yield _name_of(seen), seen
-        rows = seen if made is None else made
-    yield f"{_name_of(seen)}, made", rows
-    frame = seen if is_pandas(seen) else None
-    if frame is None and isinstance(seen, np.ndarray) and seen.ndim == 2:
+    for name, rows in _other_forms(predictor, seen):
+        yield name, Made(rows, ())
+        with suppress(Exception):  # of rows that nobody can make
+            for made in made_of(predictor, rows):
+                yield f"{name}, made", made
+
+
+def _other_forms(predictor: Any, seen: Any) -> Iterator[tuple[str, Any]]:
+    yield type(seen).__name__, seen
+    if is_pandas(seen):
+        yield from _of_frame(seen)
+    elif isinstance(seen, np.ndarray) and seen.ndim == 2:
         yield "list", seen.tolist()
         if seen.dtype.kind == "f":
             yield "float32 array", seen.astype(np.float32)
             yield "float64 array", seen.astype(np.float64)
         names = predictor.forest.column_names
         if names is not None and len(names) == seen.shape[1]:
-            yield (
-                "mappings",
-                [dict(zip(names, row, strict=True)) for row in seen.tolist()],
-            )
-    if frame is not None:
-        yield from _of_frame(frame)
+            pairs = (zip(names, row, strict=True) for row in seen.tolist())
+            yield "mappings", [*map(dict, pairs)]
 
 
 def _of_frame(frame: Any) -> Iterator[tuple[str, Any]]:
@@ -111,6 +120,7 @@ def _of_frame(frame: Any) -> Iterator[tuple[str, Any]]:
     yield "mappings", plain.to_dict("records")
     yield "columns", {str(name): plain[name].tolist() for name in plain.columns}
     if all(isinstance(d, np.dtype) and d.kind in "fiub" for d in frame.dtypes):
+        yield "float32 array", frame.to_numpy(np.float32)
         yield "float64 array", frame.to_numpy(np.float64)
     # LightGBM prints what it thinks of others to the terminal
     if "pyarrow" in sys.modules and not any(map(is_category, frame.dtypes)):
@@ -118,7 +128,3 @@ def _of_frame(frame: Any) -> Iterator[tuple[str, Any]]:
             table = sys.modules["pyarrow"].Table
             # the index of sampled rows would be one column more
             yield "pyarrow table", table.from_pandas(frame, preserve_index=False)
-
-
-def _name_of(rows: Any) -> str:
-    return type(rows).__name__
