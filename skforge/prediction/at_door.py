@@ -115,7 +115,7 @@ class AtDoor:
         known = [rows.astype(d) for d in (np.float32, np.float64)]
         asked = partial(self.counters.uncounted, entry)
         taken = [part for part in known if asked(part) is not None]
-        return all([self.door.arrays(self, method, x, ours, theirs) for x in taken])
+        return all([self.door.meet(self, method, x, ours, theirs) for x in taken])
 
     def asked_with(self: Any, method: str, params: Mapping[str, Any]) -> Any:
         """Return the name of a call with arguments; rounds are of few kinds."""
@@ -130,6 +130,26 @@ class AtDoor:
             return value if isinstance(value, (str, type(None))) else repr(value)
 
         return method, *((name, kind(params[name])) for name in sorted(params))
+
+    def stages_meet(self: Any, method: str, X: Any, params: Mapping[str, Any]) -> bool:
+        """Compare stages before they are first yielded; tell whether they agreed."""
+        if self.door is None:
+            return True
+        name = self.asked_with(f"staged_{method}", params)
+        some = self.some_stages()
+
+        def ours(rows: Any) -> list[Any]:
+            stages = [*self.staged_by_kernels(method, rows, None, params)]
+            return [stages[i - 1] for i in some] if some else stages
+
+        def theirs(rows: Any) -> list[Any]:
+            given = self.framed(rows)
+            return [*self.staged_by_library(method, given, params, some)]
+
+        own = partial(self.counters.uncounted, theirs)
+        with suppress(Exception):  # the call itself has the same error
+            return bool(self.door.meet(self, name, self.door.few(X), ours, own))
+        return True
 
     def numbers_meet(self: Any, X: Any) -> None:
         """Compare raw scores of rows before they are explained, as few models do that.

@@ -41,11 +41,13 @@ class Counters:
         """Return an answer that only compares what others asked; it does not count."""
         here = get_ident()
         counts = self._threads.setdefault(here, [0] * 2 * _N)
-        before = [*counts]
-        answer = ask(rows)
-        if counts != before:
+        before, answer = [*counts], None
+        try:
+            answer = ask(rows)
+        finally:
+            other = counts != before
             counts[:] = before
-        elif answer is not None:  # an entry has counted by itself
+        if answer is not None and not other:  # an entry has counted by itself
             own = self._compared.setdefault(here, [0, 0])
             own[:] = own[0] + 1, own[1] + rows_of(answer)
         return answer

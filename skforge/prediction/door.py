@@ -36,7 +36,7 @@ from skforge.prediction.made_rows import Made, cuts_of, made_rows
 Ask = Callable[[Any], Any]
 
 #: Rows of a call that are compared, and rows that are also asked for one by one.
-ROWS, SINGLE = 32, 4
+ROWS, SINGLE = 32, 16
 
 
 class Found(NamedTuple):
@@ -93,18 +93,18 @@ class Door:
         predictor.meets()
         if found is None:
             return answer
-        name = method if isinstance(method, str) else method[0]
-        self._tell(predictor, name, X, found)
+        self._tell(predictor, _name_of(method), X, found)
         return self._by_model(predictor, X, theirs)
 
-    def arrays(
-        self, predictor: Any, method: str, X: Any, ours: Ask, theirs: Ask
-    ) -> bool:
-        """Compare arrays before a compiled entry takes users' ones past this door."""
+    def meet(self, predictor: Any, method: Any, X: Any, ours: Ask, theirs: Ask) -> bool:
+        """Compare rows that no call is about, and tell whether the model agreed."""
         met = self._met.setdefault(method, FormsMet())
         if (agreed := met.agreed(X)) is None:
-            agreed = self.compare(predictor, method, X, None, ours, theirs) is None
+            found = self.compare(predictor, method, X, None, ours, theirs)
+            agreed = found is None
             met.add(X, agreed)
+            if found is not None:
+                self._tell(predictor, _name_of(method), X, found)
         return agreed
 
     def _by_model(self, predictor: Any, X: Any, theirs: Ask) -> Any:
@@ -132,11 +132,13 @@ class Door:
             with suppress(Exception):  # of rows that nobody can make
                 batches += made_of(predictor, few)
             for batch in batches:
-                for part, expected, error in accepted(theirs, batch):
-                    if error is None:
-                        found = _differs(uncounted, theirs, part, expected, alone)
-                    else:
+                for part, expected, error in accepted(theirs, batch, alone):
+                    if error is not None:
                         found = _refused(uncounted, part, error) if strict else None
+                    elif isinstance(X, Mapping) and part is not few:
+                        found = _mapped(uncounted, part, expected) if alone else None
+                    else:
+                        found = _differs(uncounted, theirs, part, expected, alone)
                     own = part is few and error is None and alone
                     if found is None and own and answer is not None:
                         given = answer if few is X else _rows(answer, 0, ROWS)
@@ -156,6 +158,10 @@ class Door:
             f"row: {found.text}",
             VerificationWarning,
         )
+
+
+def _name_of(method: Any) -> str:
+    return str(method if isinstance(method, str) else method[0])
 
 
 def part_of(rows: Any, start: int, stop: int) -> Any:
@@ -184,18 +190,26 @@ def _columns_of(predictor: Any) -> tuple[Mapping[int, Array], Any]:
     return cuts_of(forest), forest.column_names
 
 
-def accepted(theirs: Ask, batch: Made) -> Iterator[tuple[Any, Any, Exception | None]]:
+def accepted(
+    theirs: Ask, batch: Made, alone: bool = True
+) -> Iterator[tuple[Any, Any, Exception | None]]:
     """Yield parts of rows with what the model answers, or its error.
 
-    If it refuses the whole, it is asked for the parts.
+    It is asked for the whole, and for the parts if it refuses that. Quick readers leave
+    a batch with odd values to others, so the parts are apart unless answers may depend
+    on the batch.
     """
     rows, ends = batch
-    whole = _asked(theirs, rows)
-    if whole[2] is None or len(ends) < 2:
-        yield whole
+    _, expected, error = _asked(theirs, rows)
+    if len(ends) < 2 or (error is None and not alone):
+        yield rows, expected, error
         return
     for start, end in pairwise((0, *ends)):
-        yield _asked(theirs, part_of(rows, start, end))
+        part = part_of(rows, start, end)
+        known = error is None
+        yield (
+            (part, _rows(expected, start, end), None) if known else _asked(theirs, part)
+        )
 
 
 def _asked(theirs: Ask, rows: Any) -> tuple[Any, Any, Exception | None]:
@@ -229,23 +243,38 @@ def len_of(rows: Any) -> int:
 def _differs(
     ours: Ask, theirs: Ask, rows: Any, expected: Any, alone: bool
 ) -> Found | None:
-    try:
-        answer = ours(rows)
-    except Exception as error:  # noqa: BLE001 - where the model answers
-        text = f"{type(error).__name__}: {error}"
-        return Found(rows, shortened(text, 300), _text_of(expected))
+    """Compare answers to rows, and to some of them one by one.
+
+    The model is asked for just these rows before a difference is told: NumPy sums the
+    values of one row in another order than those of several, and parts of lists and of
+    sparse matrices may be read otherwise than the whole.
+    """
     n_rows = len_of(rows)
-    if found := compared_answers(rows, answer, expected):
-        return found
-    if not alone or n_rows == 1:
-        return None
-    for i in range(min(SINGLE, n_rows)):
-        row = part_of(rows, i, i + 1)
-        one = ours(row)
-        found = compared_answers(row, one, _rows(expected, i, i + 1))
-        # NumPy sums the values of one row in another order than those of several, and
-        # a row of a list, or of a sparse matrix, may be read otherwise alone
-        if found and (found := compared_answers(row, one, theirs(row))):
+    singles = range(min(SINGLE, n_rows) if alone and n_rows > 1 else 0)
+    for start, end in ((0, n_rows), *((i, i + 1) for i in singles)):
+        part = rows if end - start == n_rows else part_of(rows, start, end)
+        wanted = expected if part is rows else _rows(expected, start, end)
+        try:
+            answer = ours(part)
+        except Exception as error:  # noqa: BLE001 - where the model answers
+            text = f"{type(error).__name__}: {error}"
+            return Found(part, shortened(text, 300), _text_of(wanted))
+        found = compared_answers(part, answer, wanted)
+        if found and (found := compared_answers(part, answer, theirs(part))):
+            return found
+    return None
+
+
+def _mapped(ours: Ask, rows: list[Any], expected: Any) -> Found | None:
+    """Compare mappings one by one, with keys in either order, and as columns."""
+    columns = {key: [row[key] for row in rows] for key in rows[0]}
+    arrays = {key: np.array(values) for key, values in columns.items()}
+    every = [(columns, expected), (arrays, expected)]
+    for i, row in enumerate(rows):
+        given = dict(reversed(row.items())) if i % 2 else row
+        every.append((given, _rows(expected, i, i + 1)))
+    for given, wanted in every:
+        if found := compared_answers(given, ours(given), wanted):
             return found
     return None
 
@@ -271,7 +300,7 @@ def _parts(answer: Any) -> list[Any]:
     if hasattr(answer, "tocsr"):
         matrix = answer.tocsr()
         return [matrix.toarray()]
-    return [np.asarray(answer)]
+    return [np.atleast_1d(np.asarray(answer))]
 
 
 def _order(answer: Any) -> str:

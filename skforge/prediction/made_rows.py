@@ -236,9 +236,13 @@ def _of_dicts(X: list[Any], cuts: Callable[[int], Array]) -> Any:
 
 
 def _of_dict(X: dict[Any, Any], cuts: Callable[[int], Array]) -> Any:
-    if any(hasattr(v, "__len__") and not isinstance(v, str) for v in X.values()):
-        return None  # columns of values
-    return _of_dicts([X], cuts)
+    columns = [
+        [*v][:_LEAST] for v in X.values() if not np.isscalar(v) and v is not None
+    ]
+    if columns and len(columns) < len(X):
+        return None
+    rows = zip(*columns, strict=True) if columns else [X.values()]
+    return _of_dicts([dict(zip(X, row, strict=True)) for row in rows], cuts)
 
 
 def _of_sparse(X: Any, cuts: Callable[[int], Array]) -> Any:

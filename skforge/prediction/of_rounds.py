@@ -133,6 +133,14 @@ class OfRounds:
     ) -> Iterator[Any]:
         """Yield a method's answers after each boosting round."""
         self.fingerprint.check()
+        if self.stages_meet(method, X, params):
+            yield from self.staged_by_kernels(method, X, n_jobs, params)
+        else:
+            yield from self.staged_by_library(method, self.framed(X), params)
+
+    def staged_by_kernels(
+        self: Any, method: str, X: Any, n_jobs: int | None, params: Mapping[str, Any]
+    ) -> Iterator[Any]:
         X, source, module = self.framed(X), self.source, self.module
         chosen = self._stages_asked(method, params)
         rows = None
@@ -167,9 +175,19 @@ class OfRounds:
         at = self._rounds_asked(rest)
         return None if at is None else (base, *at, step)
 
+    def some_stages(self: Any) -> tuple[int, ...]:
+        """Return stages to compare, if the library predicts anew for each."""
+        rounds, source = self.module.parts[0].rounds, self.source
+        *_, last = ARGUMENTS.get(self.forest.source, ("",))
+        asks = source.model is None or source.members or last in ("", "ntree_end")
+        if asks or not rounds:
+            return ()
+        return tuple(sorted({1, (rounds.n + 1) // 2, rounds.n}))
+
     def staged_by_library(
-        self: Any, method: str, X: Any, params: Mapping[str, Any]
+        self: Any, method: str, X: Any, params: Mapping[str, Any], some: Any = ()
     ) -> Iterator[Any]:
+        """Yield the library's stages, or some of them if it predicts anew for each."""
         source, name = self.source, f"staged_{method}"
         *_, last = ARGUMENTS.get(self.forest.source, ("",))
         if source.model is None or source.members or last in ("", "ntree_end"):
@@ -179,7 +197,7 @@ class OfRounds:
             return
         refuse_arguments(name, params)  # the libraries have no such method
         rounds = self.module.parts[0].rounds  # None: there are none
-        for end in range(1, 1 + (rounds.n if rounds else 0)):
+        for end in some or range(1, 1 + (rounds.n if rounds else 0)):
             chosen = (0, end) if last == "iteration_range" else end
             yield self._by_library(method, X, {last: chosen})
 

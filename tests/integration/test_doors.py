@@ -25,6 +25,7 @@ from skforge._container import Container
 from skforge.exceptions import VerificationError, VerificationWarning
 from skforge.prediction import made_rows
 from skforge.prediction.forms_met import form_of
+from skforge.runtime.mappings import Mappings
 from skforge.sources.base import Answers, Source
 from skforge.sources.plain import PlainRows
 from skforge.sources.stored_model import StoredModel
@@ -174,6 +175,41 @@ def test_rounds_meet_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     assert np.array_equal(answers, model.predict_proba(FRAME, num_iteration=2))
 
 
+@pytest.mark.parametrize("library", ["sklearn", "lightgbm"])
+def test_stages_meet_the_model(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    models = {
+        "sklearn": GradientBoostingClassifier(n_estimators=5, random_state=0),
+        "lightgbm": LGBMClassifier(n_estimators=5, verbose=-1, n_jobs=1),
+    }
+    model = models[library].fit(X, Y)
+    fast = plain(model, X)
+    expected = [*fast.staged_predict_proba(X)]
+    fast = pickle.loads(pickle.dumps(fast))
+    source = type(fast._compiled().source)
+    own = source.stage
+    monkeypatch.setattr(source, "stage", lambda *given: own(*given)[:, ::-1])
+    with pytest.warns(VerificationWarning, match="staged_predict_proba of these"):
+        stages = [*fast.staged_predict_proba(X)]
+    assert all(map(np.array_equal, stages, expected))
+    assert np.array_equal(stages[-1], model.predict_proba(X))
+
+
+def test_mappings_meet_the_model_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = RandomForestClassifier(5, max_depth=4, random_state=0).fit(FRAME, Y)
+    fast, own = plain(model, FRAME), Mappings._values
+    row = FRAME.to_dict("records")[0]
+
+    def values(mappings: Mappings, given: Any) -> Any:
+        found = own(mappings, given)
+        return found if [*given] == forms.COLUMNS else found[::-1]  # by their order
+
+    monkeypatch.setattr(Mappings, "_values", values)
+    with pytest.warns(VerificationWarning):
+        fast.predict_proba(row)
+    turned = dict(reversed(row.items()))
+    assert np.array_equal(fast.predict_proba(turned), model.predict_proba(FRAME[:1]))
+
+
 def test_rows_that_are_misread_are_not_explained(
     fast: CompiledForest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -258,7 +294,7 @@ def test_a_file_says_what_was_compared() -> None:
     assert compared == {
         f"{form}{made}": methods
         for form in ("DataFrame", "mappings", "columns")
-        for made in ("", ", made")[: 1 + (form != "columns")]
+        for made in ("", ", made")
     }
 
 
