@@ -161,8 +161,8 @@ class ForestPredictor(OfRounds, AtDoor):
 
     def method(self, owner: Any, function: Any) -> Any:
         name = function.__name__
-        if self._by_members and name != "predict_raw":
-            return function
+        if name == "predict_log_proba" or (self._by_members and name != "predict_raw"):
+            return function  # Python makes the answers
         entry = self._of_objects.get(name)
         if entry is not None and not self.takes_objects(name):
             entry = None  # they meet the model first
@@ -505,6 +505,13 @@ class ForestPredictor(OfRounds, AtDoor):
         if method in self.entries:
             return
         self.entries[method] = None  # for other threads in the meantime
+        if method == "predict_log_proba":
+            self._seek_entry("predict_raw", n_jobs)
+            of_scores = partial(self.of_scores, method)
+            for known in (self.entries, self._of_objects):
+                if (scores := known.get("predict_raw")) is not None:
+                    known[method] = partial(_answer_of, scores, of_scores)
+            return
         self._direct, self._warning = self.source.direct, self.source.warning
         by_members = self._by_members and method != "predict_raw"
         entry = (self._answering if by_members else self._checked_entry)(method, n_jobs)
@@ -614,7 +621,10 @@ class ForestPredictor(OfRounds, AtDoor):
 
     @at_door
     def predict_log_proba(self, X: Any, n_jobs: int | None = None) -> Any:
-        if self.source.answers.own_log_proba:
+        follows = self.source.answers.log_proba
+        if follows == "scores" and not is_device_array(X):
+            return self.answer("predict_log_proba", X, n_jobs)
+        if follows != "probabilities":
             return self.ask("predict_log_proba", X)
         probability = self.answer("predict_proba", X, n_jobs)
         if isinstance(probability, list):
@@ -781,6 +791,11 @@ Entry = Callable[[Any], Any]
 
 #: Rows on which an entry must match the ordinary path, one by one and as a batch.
 CHECKED_ROWS = 24
+
+
+def _answer_of(entry: Entry, of_scores: Callable[[Any], Any], X: Any) -> Any:
+    raw = entry(X)
+    return None if raw is None else of_scores(raw)
 
 
 def _equal_arrays(wanted: Any, answer: Any) -> bool:

@@ -77,8 +77,9 @@ class Answers:
     flat_leaves: bool = False  # whether ``apply`` drops their last axis
     #: Shape of one row's leaf numbers; None for one number per tree.
     leaf_shape: tuple[int, ...] | None = None
-    #: Whether ``predict_log_proba`` differs from the logarithm of ``predict_proba``.
-    own_log_proba: bool = False
+    #: What ``predict_log_proba`` follows from: the logarithm of ``predict_proba``, the
+    #: raw scores by a rule of CatBoost's, or something that only the model knows.
+    log_proba: Literal["probabilities", "scores", "model"] = "probabilities"
     #: Whether answers, or leaf numbers, lie in memory column by column, where the rules
     #: of the forest do not say so.
     by_column: bool = False

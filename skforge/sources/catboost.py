@@ -33,7 +33,7 @@ class CatBoostSource(Source):
 
     classes = ("catboost.core.CatBoost",)
     kind = "catboost"
-    answers = Answers(own_log_proba=True)
+    answers = Answers(log_proba="scores")
     selects = True
     staged = True
 

@@ -564,7 +564,7 @@ class BaggingSource(_OverTreesSource):
     )
     kind = "bagging"
     rules_type = NanRules
-    answers = Answers(own_log_proba=True)  # it adds logarithms
+    answers = Answers(log_proba="model")  # it adds logarithms
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)

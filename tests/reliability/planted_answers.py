@@ -204,8 +204,8 @@ def leaves_of_boosting(t: Trial) -> None:
     "a method answered by another class's rule",
     (
         "prediction.predictor:ForestPredictor.predict_log_proba",
-        "if self.source.answers.own_log_proba:",
-        "if False:",
+        "follows = self.source.answers.log_proba",
+        "follows = 'probabilities'",
     ),
 )
 def own_logarithms(t: Trial) -> None:

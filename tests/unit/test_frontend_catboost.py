@@ -167,6 +167,52 @@ def test_answers_of_each_loss_from_models_files_and_plain_data(name, tmp_path):
             same_bits(fast.predict_proba(X), model.predict_proba(X))
 
 
+@pytest.mark.parametrize(
+    "name", [name for name, (kind, *_) in LOSSES.items() if kind == "Classifier"]
+)
+@pytest.mark.parametrize("scale", [1, 400])
+def test_logarithms_of_probabilities_of_every_state(name, scale, tmp_path):
+    _, loss, target = LOSSES[name]
+    X, signal = make_rows()
+    model = train("Classifier", X, target(signal), loss_function=loss, depth=6)
+    bias = model.get_scale_and_bias()[1]
+    model.set_scale_and_bias(scale, np.ravel(bias).tolist())
+    fast = plain(model).fit(X)
+    skforge.save(fast, tmp_path / "m.skforge")
+    states = [fast, pickle.loads(pickle.dumps(fast)), plain(model).fit(X)]
+    states = [*states[:2], states[2].drop_estimator()]
+    for state in (*states, skforge.load(tmp_path / "m.skforge")):
+        for rows in (X, X[:1], X[:0], odd_rows(fast.forest_), X.tolist()):
+            for _ in range(2):
+                answer = state.predict_log_proba(rows)
+                wanted = model.predict_log_proba(rows)
+                same_bits(answer, wanted)
+                assert answer.flags.c_contiguous == wanted.flags.c_contiguous
+                assert answer.flags.f_contiguous == wanted.flags.f_contiguous
+    asked = fast.counters()["library"]
+    fast.predict_log_proba(X)
+    assert fast.counters()["library"] == asked
+
+
+@pytest.mark.parametrize("labels", [[0, 1], ["a", "b", "c"]])
+def test_logarithms_of_rows_with_texts(labels, tmp_path):
+    pandas = pytest.importorskip("pandas")
+    X, signal = make_rows(missing=0)
+    texts = np.random.default_rng(0).choice(["x", "y", "z"], N)
+    frame = pandas.DataFrame(X[:, :3], columns=[*"abc"]).assign(b=texts)
+    model = train("Classifier", frame, classes(labels)(signal), cat_features=["b"])
+    fast = plain(model).fit(frame)
+    skforge.save(fast, tmp_path / "m.skforge")
+    records = frame.to_dict("records")
+    for state in (fast, skforge.load(tmp_path / "m.skforge")):
+        for rows in (frame, frame[:1], records, records[0], frame.to_numpy()):
+            wanted = model.predict_log_proba(frame[: 1 if rows is records[0] else N])
+            wanted = wanted[: 1 if isinstance(rows, dict) else len(rows)]
+            for _ in range(2):
+                same_bits(state.predict_log_proba(rows), wanted)
+    assert fast.counters()["library"]["calls"] == 0
+
+
 @pytest.mark.parametrize("name", ["Logloss", "MultiClass", "MultiLogloss"])
 def test_exports_choose_classes_as_integers(name, tmp_path):
     kind, loss, target = LOSSES[name]

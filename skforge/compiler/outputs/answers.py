@@ -14,6 +14,7 @@ import numpy as np
 
 from skforge._typing import Array
 from skforge.compiler.forest.outputs import AnswerSpec
+from skforge.compiler.outputs.catboost import log_probabilities
 from skforge.compiler.outputs.functions import BY_NUMPY, FUNCTIONS
 from skforge.compiler.outputs.library import HOST, ArrayLibrary
 from skforge.compiler.outputs.steps import Output, Steps, by_column, steps_of
@@ -60,6 +61,8 @@ def output_of(spec: AnswerSpec, method: str) -> Output:
 def answer(
     spec: AnswerSpec, classes: Any, method: str, raw: Any, on: ArrayLibrary = HOST
 ) -> Any:
+    if method == "predict_log_proba":
+        return log_probabilities(raw, spec.outputs)
     output = output_of(spec, method)
     values = of_scores(spec, output, raw, on)
     if on is HOST and isinstance(values, np.ndarray) and by_column(spec, output):

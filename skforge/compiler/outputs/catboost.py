@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge._typing import Array
+from skforge.compiler.forest.outputs import OutputSpec
 from skforge.compiler.outputs.library import total
 from skforge.runtime import libm
 
@@ -67,6 +68,22 @@ def exp(values: Array) -> Array:
 def softmax(scores: Array) -> Array:
     powers = exp(scores - scores.max(axis=1, keepdims=True))
     return powers / total(powers, "float64")
+
+
+def log_probabilities(scores: Array, spec: OutputSpec) -> Array:
+    """Return ``predict_log_proba`` of a classifier, column by column as CatBoost does.
+
+    Its ``exp`` and ``log`` are the C library's, but for a softmax, whose ``exp`` is the
+    one above.
+    """
+    with np.errstate(over="ignore"):
+        if spec.probabilities == "complement":
+            both: Array = -libm.log(1.0 + libm.exp(np.stack([scores, -scores])))
+            return both.T
+        if spec.function == "logistic":  # each class, or target, alone
+            return np.asfortranarray(-libm.log(1.0 + libm.exp(-scores)))
+    below = scores - scores.max(axis=1, keepdims=True)
+    return np.asfortranarray(below - libm.log(total(exp(below), "float64")))
 
 
 def uncertainty(scores: Array) -> Array:

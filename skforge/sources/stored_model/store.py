@@ -80,7 +80,7 @@ def _stored(source: Source, model: Any, offering: Any, tags: Tags) -> StoredMode
     own_score = getattr(type(last_step(model)), "score", None)
     if own_score is not None and own_score.__module__ != "sklearn.base":
         left_out.append("score")
-    if source.answers.own_log_proba:
+    if source.answers.log_proba == "model":
         left_out.append("predict_log_proba")
     # a stored model cannot tell how to name the columns of a frame
     if hasattr(offering, "transform") and not _transforms(source, model):

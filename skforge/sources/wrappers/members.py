@@ -216,7 +216,7 @@ class MembersSource(Source):
         for member in self.members:
             forests += [member.forest_, *member._compiled().source.answers.more]
         self.answers = Answers(
-            own_log_proba=True, more=tuple(forests[1:]), root=members, by_members=True
+            log_proba="model", more=tuple(forests[1:]), root=members, by_members=True
         )
         self._around = members.around(model)
 

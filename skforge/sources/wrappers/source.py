@@ -99,8 +99,9 @@ class WrapperSource(base.Source):
         inside = [leaf.source for leaf in self._leaves]
         self._pipelines = [source for source in inside if source.has_forms]
         self.has_forms = bool(self._pipelines)
+        own_logs = any(s.answers.log_proba != "probabilities" for s in inside)
         self.answers = base.Answers(
-            own_log_proba=any(source.answers.own_log_proba for source in inside),
+            log_proba="model" if own_logs else "probabilities",
             more=parts.forests[1:],
             root=root,
             by_members=not has_answers(parts),
