@@ -194,3 +194,9 @@ def shared_models() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no models in {folder}; set SKFORGE_MODELS to their folder")
     return folder
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let compiled code answer alone: comparisons would ask the library, too."""
+    monkeypatch.setenv("SKFORGE_CHECK", "off")

@@ -37,7 +37,7 @@ _RAW: dict[str, dict[str, Any]] = {
 
 #: How a model's user has rows of its columns, and what it answers to them.
 Given: TypeAlias = Callable[[Rows], Any]
-Answer: TypeAlias = Callable[[Any], Any]
+OwnAnswer: TypeAlias = Callable[[Any], Any]
 
 
 def unchanged(frame: Any) -> Any:
@@ -49,7 +49,7 @@ class NoLibraryError(Exception):
 
 
 @dataclass(frozen=True)
-class Library:
+class ModelLibrary:
     """A model in its own library.
 
     ``name`` is that of the library. ``given`` makes a frame of rows, ``taken`` what the
@@ -57,13 +57,13 @@ class Library:
     """
 
     name: str
-    answers: Mapping[str, Answer]
+    answers: Mapping[str, OwnAnswer]
     given: Given
     names: Sequence[str] | None
     width: int
     #: Whether rows may lack some columns.
     part: bool = False
-    taken: Answer = unchanged
+    taken: OwnAnswer = unchanged
     #: Whether it answers with numbers of classes.
     numbered: bool = False
     #: Whether names may have spaces, for which LightGBM has underscores.
@@ -86,7 +86,9 @@ class Library:
             return self.answers[method](X)
 
 
-def library_of(path: Path, model: Any, forest: Any, spec: RowSpec) -> Library | None:
+def library_of(
+    path: Path, model: Any, forest: Any, spec: RowSpec
+) -> ModelLibrary | None:
     """Return an opened model in its own library; None if no library takes it.
 
     The ``forest`` is that of a model that is no estimator.
@@ -119,7 +121,7 @@ def library_of(path: Path, model: Any, forest: Any, spec: RowSpec) -> Library | 
 # ------------------------------------------------------------ estimators
 
 
-def _estimator(live: Any, spec: RowSpec) -> Library:
+def _estimator(live: Any, spec: RowSpec) -> ModelLibrary:
     answers = {
         method: getattr(live, method)
         for method in METHODS
@@ -142,7 +144,7 @@ def _estimator(live: Any, spec: RowSpec) -> Library:
     names = None if names is None else [str(each) for each in names]
     taken = _as_array if spec.names is None and not spec.framed else unchanged
     spaces = not spec.underscores
-    return Library(name, answers, given, names, width, part, taken, spaces=spaces)
+    return ModelLibrary(name, answers, given, names, width, part, taken, spaces=spaces)
 
 
 def _predict_of(live: Any) -> Any:
@@ -177,7 +179,7 @@ def _as_trained(spec: RowSpec, rows: Rows) -> Any:
 # ------------------------------------------------------------ boosters and files
 
 
-def _xgboost_file(path: Path, forest: Forest, spec: RowSpec) -> Library:
+def _xgboost_file(path: Path, forest: Forest, spec: RowSpec) -> ModelLibrary:
     import xgboost
 
     with xgboost.config_context(verbosity=0):  # old files cause a warning
@@ -185,7 +187,7 @@ def _xgboost_file(path: Path, forest: Forest, spec: RowSpec) -> Library:
     return _xgboost(booster, forest, spec)
 
 
-def _xgboost(booster: Any, forest: Forest, spec: RowSpec) -> Library:
+def _xgboost(booster: Any, forest: Forest, spec: RowSpec) -> ModelLibrary:
     booster = booster.copy()
     booster.set_param({"nthread": 1})
     rounds = (0, 0)  # all
@@ -195,7 +197,7 @@ def _xgboost(booster: Any, forest: Forest, spec: RowSpec) -> Library:
     named = booster.feature_names is not None
     how = {"iteration_range": rounds, "validate_features": named}
     predict: Any = partial(booster.predict, **how)
-    answers: dict[str, Answer] = {
+    answers: dict[str, OwnAnswer] = {
         **_of_values(predict, forest, output_margin=True),
         "predict_raw": partial(predict, output_margin=True),
         "apply": partial(predict, pred_leaf=True),
@@ -208,7 +210,7 @@ def _xgboost(booster: Any, forest: Forest, spec: RowSpec) -> Library:
 
     names, width = booster.feature_names, booster.num_features()
     given = partial(_xgboost_frame, booster)
-    return Library("XGBoost", answers, given, names, width, False, taken, True)
+    return ModelLibrary("XGBoost", answers, given, names, width, False, taken, True)
 
 
 def _xgboost_frame(booster: Any, rows: Rows) -> Any:
@@ -228,7 +230,7 @@ def _xgboost_categories(booster: Any) -> dict[int, list[Any]]:
     return {i: a.to_pylist() for i, (_, a) in enumerate(known) if a is not None}
 
 
-def _of_values(predict: Any, forest: Forest, **raw: bool) -> dict[str, Answer]:
+def _of_values(predict: Any, forest: Forest, **raw: bool) -> dict[str, OwnAnswer]:
     """Return what classifiers of the library make of what its boosters predict.
 
     XGBoost's multi:softmax predicts labels, and the classifier makes probabilities.
@@ -254,15 +256,15 @@ def _of_values(predict: Any, forest: Forest, **raw: bool) -> dict[str, Answer]:
     return {"predict_proba": proba, "predict": label}
 
 
-def _lightgbm_file(path: Path, forest: Forest, spec: RowSpec) -> Library:
+def _lightgbm_file(path: Path, forest: Forest, spec: RowSpec) -> ModelLibrary:
     import lightgbm
 
     return _lightgbm(lightgbm.Booster(model_file=str(path)), forest, spec)
 
 
-def _lightgbm(booster: Any, forest: Forest, spec: RowSpec) -> Library:
+def _lightgbm(booster: Any, forest: Forest, spec: RowSpec) -> ModelLibrary:
     predict: Any = partial(booster.predict, num_threads=1)
-    answers: dict[str, Answer] = {
+    answers: dict[str, OwnAnswer] = {
         **_of_values(predict, forest),
         "predict_raw": partial(predict, raw_score=True),
         "apply": partial(predict, pred_leaf=True),
@@ -270,7 +272,7 @@ def _lightgbm(booster: Any, forest: Forest, spec: RowSpec) -> Library:
     names, width = given_names(booster.feature_name()), booster.num_feature()
     given = partial(_lightgbm_rows, booster, spec)
     how = unchanged, True, False
-    return Library("LightGBM", answers, given, names, width, False, *how)
+    return ModelLibrary("LightGBM", answers, given, names, width, False, *how)
 
 
 def _lightgbm_rows(booster: Any, spec: RowSpec, rows: Rows) -> Any:
@@ -291,7 +293,7 @@ def _lightgbm_rows(booster: Any, spec: RowSpec, rows: Rows) -> Any:
     return joined(columns, rows.plain.columns)
 
 
-def _catboost_file(path: Path, forest: Forest, spec: RowSpec) -> Library:
+def _catboost_file(path: Path, forest: Forest, spec: RowSpec) -> ModelLibrary:
     import catboost
 
     if path.read_bytes()[:1] == b"{":
@@ -310,7 +312,7 @@ def _catboost_file(path: Path, forest: Forest, spec: RowSpec) -> Library:
         how = kind[forest.outputs.function]
         answers["predict"] = partial(raw, prediction_type=how)
     given, names = partial(_catboost_rows, model), _catboost_names(model)
-    return Library("CatBoost", answers, given, names, forest.n_columns)
+    return ModelLibrary("CatBoost", answers, given, names, forest.n_columns)
 
 
 def _catboost_names(model: Any) -> list[str]:
@@ -326,7 +328,7 @@ def _catboost_rows(model: Any, rows: Rows) -> Any:
     return joined(columns, rows.plain.columns)
 
 
-def _onnx_file(path: Path, forest: Forest, spec: RowSpec) -> Library:
+def _onnx_file(path: Path, forest: Forest, spec: RowSpec) -> ModelLibrary:
     import onnxruntime
     from pandas import DataFrame
 
@@ -356,7 +358,7 @@ def _onnx_file(path: Path, forest: Forest, spec: RowSpec) -> Library:
     if forest.classifies:
         answers["predict_proba"] = partial(answer, -1)
     width = forest.n_columns
-    return Library("ONNX Runtime", answers, given, None, width, taken=taken)
+    return ModelLibrary("ONNX Runtime", answers, given, None, width, taken=taken)
 
 
 #: What asks a model that is no estimator, and the libraries that open files.

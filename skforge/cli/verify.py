@@ -19,7 +19,7 @@ from skforge.cli import options
 from skforge.cli.data import RowsFile
 from skforge.cli.errors import MISMATCH, naming
 from skforge.cli.frames import Rows, read_rows
-from skforge.cli.library import METHODS, Library, NoLibraryError, library_of
+from skforge.cli.library import METHODS, ModelLibrary, NoLibraryError, library_of
 from skforge.cli.models import fitted, forest_of, live_model, open_model, quiet
 from skforge.cli.report import new_table, title
 from skforge.exceptions import InvalidInputError, SkforgeError, shortened
@@ -102,7 +102,7 @@ class _Compared(NamedTuple):
     told: str
 
 
-def _compared(library: Library, fast: Any, method: str, form: _Form) -> _Compared:
+def _compared(library: ModelLibrary, fast: Any, method: str, form: _Form) -> _Compared:
     from skforge.prediction.differences import difference
 
     try:
@@ -128,7 +128,7 @@ def _compared(library: Library, fast: Any, method: str, form: _Form) -> _Compare
     return _Compared(method, form.name, len(gap.rows), shortened(told, 200))
 
 
-def _library(path: Path, judge: Any) -> Library:
+def _library(path: Path, judge: Any) -> ModelLibrary:
     try:
         forest = None if live_model(judge) is not None else forest_of(judge)
         library = library_of(path, judge, forest, row_spec(judge))
@@ -142,11 +142,11 @@ def _library(path: Path, judge: Any) -> Library:
     return library
 
 
-def _methods(library: Library) -> list[str]:
+def _methods(library: ModelLibrary) -> list[str]:
     return [m for m in (*METHODS, "predict_raw") if m in library.answers]
 
 
-def _labelled(library: Library, fast: Any, method: str, answer: Array) -> Array:
+def _labelled(library: ModelLibrary, fast: Any, method: str, answer: Array) -> Array:
     """Return labels in place of the numbers of classes, as ``fast`` was saved."""
     classes = getattr(fast, "classes_", None)
     if not library.numbered or method != "predict" or classes is None:
@@ -197,7 +197,9 @@ def _mappings(path: Path, n: int | None) -> Iterator[dict[str, Any]]:
         raise InvalidInputError(f"{path.name} has no rows; give at least one.")
 
 
-def _forms(library: Library, frame: Any, logged: list[Any] | None) -> Iterator[_Form]:
+def _forms(
+    library: ModelLibrary, frame: Any, logged: list[Any] | None
+) -> Iterator[_Form]:
     """Yield the forms in which FILE may get the rows, as far as they can have them."""
     taken = library.taken(frame)
     yield _Form("a frame", frame, taken)

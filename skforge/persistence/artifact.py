@@ -118,7 +118,12 @@ def _compared(
         from skforge.prediction.stored_answers import compare_stored
 
         loaded = from_bytes(container_bytes(manifest, arrays), "the file")
-        manifest["compared"] = compare_stored(model, loaded)
+        manifest["compared"] = [
+            {"form": form, "methods": methods}
+            for form, methods in compare_stored(model, loaded).items()
+        ]
+    elif (compared := vars(model).get("_compared")) is not None:  # when it was saved
+        manifest["compared"] = compared
     return manifest, arrays
 
 
@@ -241,6 +246,10 @@ _FITTED: dict[str, Any] = {
 }
 
 
+#: A form of rows, and the methods by which a file was compared on it.
+_COMPARED: dict[str, Any] = {"form": str, "methods": list[str]}
+
+
 def _estimator_out(wrapper: Any, arrays: Arrays) -> dict[str, Any]:
     from skforge.persistence.stored_tuner import tuner_out
 
@@ -288,6 +297,9 @@ def _estimator_in(
     target = fitted["fitted_target_"]
     anywhere = fitted["_asked"][0] in ("auto", "cpu") and target.kind == "cpu"
     fitted["schedule_"] = ScheduleTable(fitted["schedule_"])
+    if "compared" in manifest:
+        compared = entry(manifest, "compared", list)
+        fitted["_compared"] = [records.values_in(_COMPARED, one) for one in compared]
     wrapper: Any = object.__new__(LoadedForest)
     wrapper.__dict__.update(
         params,

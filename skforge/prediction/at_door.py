@@ -24,10 +24,10 @@ _NO_OBJECTS = np.empty((0, 0), object)
 #: Rows that have no form beyond the class or dtype by which their routes are found.
 _WHOLE = np.ndarray, dict
 
-Method = TypeVar("Method", bound=Callable[..., Any])
+Asking = TypeVar("Asking", bound=Callable[..., Any])
 
 
-def at_door(ask: Method) -> Method:
+def at_door(ask: Asking) -> Asking:
     """Let rows of a new form meet the model before a method first answers them."""
     name = ask.__name__
 
@@ -42,7 +42,7 @@ def at_door(ask: Method) -> Method:
             return ours(X)
         return self.door.answer(self, (name,), X, ours, partial(self.own, name, {}))
 
-    return cast(Method, asked)
+    return cast(Asking, asked)
 
 
 class AtDoor:
@@ -125,7 +125,7 @@ class AtDoor:
         def kind(value: Any) -> Any:
             if isinstance(value, (tuple, list)):
                 return tuple(map(kind, value))
-            if isinstance(value, (int, np.integer)):
+            if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
                 return int(np.sign(value)) + (value > most)
             return value if isinstance(value, (str, type(None))) else repr(value)
 

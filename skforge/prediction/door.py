@@ -39,7 +39,7 @@ Ask = Callable[[Any], Any]
 ROWS, SINGLE = 32, 16
 
 
-class Found(NamedTuple):
+class DifferingRow(NamedTuple):
     """A row on which compiled code and the model differ, and their answers."""
 
     row: Any
@@ -114,7 +114,7 @@ class Door:
 
     def compare(
         self, predictor: Any, method: Any, X: Any, answer: Any, ours: Ask, theirs: Ask
-    ) -> Found | None:
+    ) -> DifferingRow | None:
         """Return the first difference on rows of ``X`` and on rows made of them."""
         self.compared += 1
         source = predictor.source
@@ -133,6 +133,8 @@ class Door:
                 batches += made_of(predictor, few)
             for batch in batches:
                 for part, expected, error in accepted(theirs, batch, alone):
+                    if error is not None and part is few:
+                        return None  # skforge reads more containers than libraries do
                     if error is not None:
                         found = _refused(uncounted, part, error) if strict else None
                     elif isinstance(X, Mapping) and part is not few:
@@ -147,7 +149,7 @@ class Door:
                         return found
         return None
 
-    def _tell(self, predictor: Any, method: str, X: Any, found: Found) -> None:
+    def _tell(self, predictor: Any, method: str, X: Any, found: DifferingRow) -> None:
         self.different += 1
         predictor.counters.add(counters.DIFFERENT, len_of(found.row))
         model = with_article(predictor.source.class_name)
@@ -192,7 +194,7 @@ def _columns_of(predictor: Any) -> tuple[Mapping[int, Array], Any]:
 
 def accepted(
     theirs: Ask, batch: Made, alone: bool = True
-) -> Iterator[tuple[Any, Any, Exception | None]]:
+) -> Iterator[tuple[Any, Any, Refusal | None]]:
     """Yield parts of rows with what the model answers, or its error.
 
     It is asked for the whole, and for the parts if it refuses that. Quick readers leave
@@ -212,25 +214,32 @@ def accepted(
         )
 
 
-def _asked(theirs: Ask, rows: Any) -> tuple[Any, Any, Exception | None]:
+class Refusal(NamedTuple):
+    """The model's error, as text: its traceback would keep the predictor alive."""
+
+    text: str
+    is_ours: bool  # or tells of the machine, and not of the rows
+
+
+def _asked(theirs: Ask, rows: Any) -> tuple[Any, Any, Refusal | None]:
     try:
         return rows, theirs(rows), None
     except Exception as error:  # noqa: BLE001 - libraries raise their own
-        return rows, None, error
+        is_ours = isinstance(error, (SkforgeError, ImportError, MemoryError))
+        text = f"{type(error).__name__}: {shortened(str(error), 300)}"
+        return rows, None, Refusal(text, is_ours)
 
 
-def _refused(ours: Ask, rows: Any, error: Exception) -> Found | None:
+def _refused(ours: Ask, rows: Any, error: Refusal) -> DifferingRow | None:
     """Tell that compiled code answers rows that the model refuses."""
-    if isinstance(error, (SkforgeError, ImportError, MemoryError)):
-        return None
-    if "read-only" in str(error):  # scikit-learn would write to the rows of some frames
+    # scikit-learn would write to the rows of some frames
+    if error.is_ours or "read-only" in error.text:
         return None
     try:
         answer = ours(rows)
     except Exception:  # noqa: BLE001 - as it should
         return None
-    text = f"{type(error).__name__}: {shortened(str(error), 300)}"
-    return Found(rows, _text_of(answer), text)
+    return DifferingRow(rows, _text_of(answer), error.text)
 
 
 def len_of(rows: Any) -> int:
@@ -242,7 +251,7 @@ def len_of(rows: Any) -> int:
 
 def _differs(
     ours: Ask, theirs: Ask, rows: Any, expected: Any, alone: bool
-) -> Found | None:
+) -> DifferingRow | None:
     """Compare answers to rows, and to some of them one by one.
 
     The model is asked for just these rows before a difference is told: NumPy sums the
@@ -257,15 +266,17 @@ def _differs(
         try:
             answer = ours(part)
         except Exception as error:  # noqa: BLE001 - where the model answers
+            if _asked(theirs, part)[2] is not None:  # which may take the whole alone
+                continue
             text = f"{type(error).__name__}: {error}"
-            return Found(part, shortened(text, 300), _text_of(wanted))
+            return DifferingRow(part, shortened(text, 300), _text_of(wanted))
         found = compared_answers(part, answer, wanted)
         if found and (found := compared_answers(part, answer, theirs(part))):
             return found
     return None
 
 
-def _mapped(ours: Ask, rows: list[Any], expected: Any) -> Found | None:
+def _mapped(ours: Ask, rows: list[Any], expected: Any) -> DifferingRow | None:
     """Compare mappings one by one, with keys in either order, and as columns."""
     columns = {key: [row[key] for row in rows] for key in rows[0]}
     arrays = {key: np.array(values) for key, values in columns.items()}
@@ -279,18 +290,22 @@ def _mapped(ours: Ask, rows: list[Any], expected: Any) -> Found | None:
     return None
 
 
-def compared_answers(rows: Any, answer: Any, expected: Any) -> Found | None:
+def compared_answers(
+    rows: Any, answer: Any, expected: Any, order: bool = True
+) -> DifferingRow | None:
     answers, wanted = _parts(answer), _parts(expected)
     if len(answers) != len(wanted):
-        return Found(rows, _text_of(answer), _text_of(expected))
+        return DifferingRow(rows, _text_of(answer), _text_of(expected))
     if (found := difference(answers, wanted)) is None:
         ways = [*map(_order, answers)], [*map(_order, wanted)]
         same = all(a == b or "" in (a, b) for a, b in zip(*ways, strict=True))
-        return None if same else Found(rows, f"order {ways[0]}", f"order {ways[1]}")
+        if same or not order:
+            return None
+        return DifferingRow(rows, f"order {ways[0]}", f"order {ways[1]}")
     first = int(found.rows[0]) if len(found.rows) else 0
     alone = isinstance(rows, Mapping) or first >= len_of(rows)
     row = rows if alone else part_of(rows, first, first + 1)
-    return Found(row, found.value, found.expected)
+    return DifferingRow(row, found.value, found.expected)
 
 
 def _parts(answer: Any) -> list[Any]:

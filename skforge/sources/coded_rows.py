@@ -127,14 +127,14 @@ class ObjectCategories:
         return np.array([self._table.get(label, np.nan) for label in labels.tolist()])
 
 
-Categories: TypeAlias = NumberCategories | TextCategories | ObjectCategories
+CodedColumn: TypeAlias = NumberCategories | TextCategories | ObjectCategories
 
 
 class CodedRows(PlainRows):
     __slots__ = ("_categories", "_kept", "_numbers")
 
     def __init__(
-        self, reading: Reading, width: int, categories: Mapping[int, Categories]
+        self, reading: Reading, width: int, categories: Mapping[int, CodedColumn]
     ) -> None:
         super().__init__(reading, width, frames.FrameColumns(()))
         self._categories = categories
@@ -199,7 +199,7 @@ class CodedRows(PlainRows):
             rows[gaps, i] = np.nan
         return True
 
-    def _codes(self, known: Categories, i: int, column: Any) -> Array | None:
+    def _codes(self, known: CodedColumn, i: int, column: Any) -> Array | None:
         dtype = column.dtype
         if not frames.is_category(dtype):
             return known.of_column(column)

@@ -221,7 +221,10 @@ class PipelineRows:
             whole = ((i, x.dtype) for columns, x in read.whole for i in columns)
             return self.bounds.takes(pair for pair in whole if pair[1].kind in "iu")
         if form.kind == "pandas":
-            return self.bounds.takes(enumerate(forms.computed(form, self.width)), own=8)
+            # functions compute with whole numbers of nullable columns as such
+            dtypes = zip(forms.computed(form, self.width), form.numbers, strict=True)
+            own = [n if n is not None and n.kind in "iu" else d for d, n in dtypes]
+            return self.bounds.takes(enumerate(own), own=8)
         # wide ones are folded as float64, which nulls make of all
         numbers = enumerate(form.numbers)
         return self.bounds.takes((p for p in numbers if p[0] not in read.gaps), own=2)

@@ -25,7 +25,7 @@ from skforge.exceptions import UnsupportedModelError
 from skforge.runtime.mappings import MappingColumns
 from skforge.sources.base import Answers, Array, Source, register
 from skforge.sources.coded_rows import (
-    Categories,
+    CodedColumn,
     CodedRows,
     NumberCategories,
     ObjectCategories,
@@ -338,9 +338,9 @@ class HistGradientBoostingSource(SklearnSource):
         self.direct &= self.takes_floats
         self.on_device = self.on_device and not any(self._named)
 
-    def _known_categories(self) -> dict[int, Categories]:
+    def _known_categories(self) -> dict[int, CodedColumn]:
         live = {column.feature: column for column in self._columns}
-        categories: dict[int, Categories] = {}
+        categories: dict[int, CodedColumn] = {}
         for feature, named in zip(self._coded, self._named, strict=True):
             names: Any = self.forest.category_names[feature] if named else None
             column = live.get(feature)

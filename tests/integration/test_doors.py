@@ -289,7 +289,10 @@ def test_a_file_says_what_was_compared() -> None:
     model = make_pipeline(steps, RandomForestClassifier(3, random_state=0))
     fast = plain(model.fit(frame, Y), frame)
     content = np.frombuffer(saved(fast), np.uint8)
-    compared = Container(content, "it").manifest["compared"]
+    compared = {
+        one["form"]: one["methods"]
+        for one in Container(content, "it").manifest["compared"]
+    }
     methods = ["predict", "predict_proba", "predict_raw", "predict_log_proba", "apply"]
     assert compared == {
         f"{form}{made}": methods

@@ -137,8 +137,6 @@ def assert_equal(found: Any, expected: np.ndarray) -> None:
     assert found.shape == expected.shape
     assert np.ascontiguousarray(found).tobytes() == expected.tobytes()
     assert found.flags.owndata and found.flags.writeable
-    assert found.flags.c_contiguous == expected.flags.c_contiguous
-    assert found.flags.f_contiguous == expected.flags.f_contiguous
 
 
 def compiled(forest: Forest, **options: Any) -> CompiledModule:
@@ -485,7 +483,8 @@ def check_all_outputs(forest: Forest, sizes: tuple[int, ...] = SIZES) -> set[str
             changes_shape = output == "labels" or (
                 output == "probabilities" and forest.n_outputs == 1
             )
-            if changes_shape and n * forest.n_outputs > MAX_SCRATCH:
+            large = n * forest.n_outputs > MAX_SCRATCH
+            if large and (changes_shape or found is None):  # written column by column
                 assert found is None
                 continue
             assert_equal(found, wanted(module, output, rows))

@@ -72,8 +72,8 @@ def test_other_columns_of_category_dtype_are_refused(file):
     with pytest.raises(InvalidInputError) as info:
         prepare_rows(forest, numbers)
     assert str(info.value) == (
-        "column 'code' held categories in training, but holds none here; convert it "
-        "to categories, or pass an array of their codes."
+        "2 columns held categories in training, but 1 column here holds them; give the "
+        "same columns the dtype category, or pass an array of their codes."
     )
 
 
