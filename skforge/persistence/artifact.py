@@ -299,7 +299,8 @@ def _estimator_in(
     fitted["schedule_"] = ScheduleTable(fitted["schedule_"])
     if "compared" in manifest:
         compared = entry(manifest, "compared", list)
-        fitted["_compared"] = [records.values_in(_COMPARED, one) for one in compared]
+        known = [one if isinstance(one, dict) else {} for one in compared]
+        fitted["_compared"] = [records.values_in(_COMPARED, one) for one in known]
     wrapper: Any = object.__new__(LoadedForest)
     wrapper.__dict__.update(
         params,
