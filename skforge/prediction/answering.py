@@ -219,8 +219,10 @@ class Answering(Parameters):
             Rows of any kind that the model accepts. C-contiguous arrays of
             ``forest_.input_dtype`` are fastest. Also a mapping from column names to
             values, which is one row, or to columns of values, or a list of mappings.
-        *args, **params : tuple, dict
-            Further arguments of the model's method. Kernels answer for the rounds
+        *args : tuple
+            Further arguments of the model's method, by position.
+        **params : dict
+            The same by name. Kernels answer for the rounds
             that XGBoost's ``iteration_range``, LightGBM's ``num_iteration`` and
             ``start_iteration`` or CatBoost's ``ntree_start`` and ``ntree_end`` choose,
             and the model itself for others.
@@ -366,9 +368,11 @@ class Answering(Parameters):
 
         Parameters
         ----------
-        *args, **params : tuple, dict
-            Further arguments of CatBoost's method: ``ntree_start``, ``ntree_end``,
-            ``eval_period``, ``prediction_type``.
+        *args : tuple
+            Further arguments of CatBoost's method, by position.
+        **params : dict
+            The same by name: ``ntree_start``, ``ntree_end``, ``eval_period``,
+            ``prediction_type``.
 
         Returns
         -------

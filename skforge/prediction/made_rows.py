@@ -331,7 +331,8 @@ def _series(values: list[Any], dtype: Any) -> Any:
         known = dtype.categories
         if not dtype.ordered:  # other categories, in other order
             known = [*known[::-1], *([_UNKNOWN] if _UNKNOWN in values else [])]
-        return pd.Series(pd.Categorical(values, known, dtype.ordered))
+        index = pd.Index(known, dtype=dtype.categories.dtype)
+        return pd.Series(pd.Categorical(values, index, dtype.ordered))
     if isinstance(dtype, np.dtype) and dtype.kind in "fiubO":
         with np.errstate(all="ignore"):
             return pd.Series(np.array(values, dtype), dtype=dtype)
