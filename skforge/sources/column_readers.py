@@ -263,6 +263,9 @@ def _only_value(values: Any, number: Any) -> Any:
         if value is None and number is None:
             return values.dtype.na_value
     elif number is None:
+        if hasattr(values, "categories") and values.codes[0] < 0:
+            # a missing one is what texts of theirs have, as in several rows
+            return getattr(values.categories.dtype, "na_value", np.nan)
         return values[0]
     else:
         value = None if values._mask[0] else values._data[0].item()

@@ -234,6 +234,16 @@ def test_forms_of_frames(encoder, trained):
         assert is_ours(fast, rows) == (number not in refused)
 
 
+@pytest.mark.usefixtures("alone")
+def test_one_row_with_a_missing_category_of_nullable_texts():
+    model, fast = fitted(model_of("target", "forest"), FRAME)
+    cities = pd.Index(sorted({*FRAME.city.dropna()}), dtype="string")
+    rows = FRAME[:20].assign(city=FRAME.city[:20].where(FRAME.index[:20] % 2 > 0))
+    rows = rows.astype({"city": pd.CategoricalDtype(cities)})
+    for i in range(len(rows)):
+        assert_same(fast, model, rows[i : i + 1])
+
+
 @pytest.mark.parametrize("last", ["forest", "xgboost"])
 def test_three_classes(last):
     model, fast = fitted(model_of("target", last), y=Y3, compiled=CompiledForest)
