@@ -4,7 +4,8 @@ The first process that calls a method of a file's model notes in the cache which
 and arrays answered: the compiled entry, the kernels that were compared by then, and how
 mappings are read. Later processes link these and call the entry. Rows that the entry
 declines, and all that is not a prediction, take the model whole from the file, with the
-modules that this needs.
+modules that this needs. ``warm_up`` links the same, if a process has warmed up before,
+so that the cache has all the rest, too.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ import os
 import struct
 import sys
 from _thread import RLock
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from copy import copy, deepcopy
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +69,36 @@ def _machine_key() -> tuple[str, ...] | None:
 _code_of = lru_cache(maxsize=64)(object_cache.find)
 
 
+@lru_cache(maxsize=1)
+def _read_dicts(key: str, digest: str) -> Any:
+    """Return the function that reads many dicts; None if the cache lacks it."""
+    from skforge.runtime import dict_reader
+    from skforge.runtime.python_objects import symbols
+
+    if (stored := _code_of(key, digest)) is None:
+        return None
+    names, _, binary = stored.partition(b"\n")
+    known = symbols(*dict_reader.CLASSES)
+    code = LoadedCode(names.decode().split(), binary, known)
+    function = dict_reader.function_at(code.address("skf_read"))
+    function.code = code  # which it needs
+    return function
+
+
+#: Packages whose rows take a whole model: who has imported one may have such rows.
+_OF_ROWS = {"pandas", "polars", "pyarrow", "scipy.sparse"}
+#: Methods that a model answers by way of another one.
+_BY_OTHERS = {"predict_log_proba"}
+_FLOATS = np.dtype(np.float32), np.dtype(np.float64)
+#: Rows of a batch that is answered in parts: a multiple of what kernels and CatBoost's
+#: exponential take at a time, so that each row has the bits that it has in the whole.
+_PART = 64
+
+
+def takes_whole(modules: Iterable[str]) -> bool:
+    return not _OF_ROWS.isdisjoint(modules)
+
+
 class Note:
     def __init__(self, digest: str) -> None:
         self._digest = digest
@@ -77,6 +108,8 @@ class Note:
         entry = predictor.entries.get(method)
         holder: Any = getattr(entry, "__self__", None)
         labels = _labels_out(getattr(holder, "labels", None))
+        from skforge.compiler.runtime.entry.mappings import cached_reader
+
         if key is None or holder is None or not holder.alone or labels is None:
             return
         kernels, code = self._kernels(module), holder.jit.cache_key
@@ -85,7 +118,7 @@ class Note:
         firsts = module.kernels.first_rows
         known = _record(self._digest)
         if known is None or known["ranges"] != firsts:
-            known = {"entries": {}, "kernels": []}
+            known = {"entries": {}, "kernels": [], "warm": None}
         for number, place, digest in known["kernels"]:  # of batches that came before
             if digest == object_cache.digest_of(place, stored_kernels.KERNELS):
                 kernels.setdefault(number, [number, place, digest])
@@ -94,14 +127,65 @@ class Note:
             "lists": _reads_lists(source),
             "ranges": firsts,
             "kernels": [kernels[number] for number in sorted(kernels)],
-            "columns": _columns_out(predictor),
+            "columns": (columns := _columns_out(predictor)),
+            "reader": columns and cached_reader(),
+            "dtype": predictor.forest.input_dtype.name,
+            "converts": source.limit == np.inf,
+            "warm": known["warm"],
             "entries": {
                 **known["entries"],
                 method: [*code, labels, [*holder.sizes], holder.loops],
             },
         }
-        if record != known:
+        self._keep(record, known)
+        module.kernels.note = self.kernel
+
+    def _keep(self, record: Any, known: Any) -> None:
+        key = _key(self._digest)
+        if key is not None and record != known:
             object_cache.store(key, json.dumps(record).encode())
+
+    def kernel(self, table: Any, number: int, kernel: Any) -> None:
+        """Note a kernel that came after the entries."""
+        from skforge.compiler.runtime.kernels import suits_entries
+
+        known = _record(self._digest)
+        own = table.cache.kernel(table.ranges[number][1], table.element)
+        if known is None or kernel is not own or not suits_entries(kernel):
+            return
+        if known["ranges"] != table.first_rows or kernel.cache_key is None:
+            return
+        kernels = {entry[0]: entry for entry in known["kernels"]}
+        kernels[number] = [number, *kernel.cache_key]
+        record = {**known, "kernels": [kernels[number] for number in sorted(kernels)]}
+        self._keep(record, known)
+
+    def warmed(
+        self,
+        predictor: ForestPredictor,
+        methods: Iterable[str],
+        batch_sizes: Any,
+        used: Iterable[tuple[str, str]],
+    ) -> None:
+        """Note what ``warm_up`` used of the cache, if entries answer all methods."""
+        known = _record(self._digest)
+        if known is None or not known["entries"].keys() >= {*methods} - _BY_OTHERS:
+            return
+        table, sizes = predictor.module.kernels, np.ravel(batch_sizes)
+        every = range(len(table.ranges))
+        needed = every if batch_sizes is None else map(table.number, sizes)
+        if not {*needed} <= {entry[0] for entry in known["kernels"]}:
+            return
+        before = known["warm"] or {"sizes": [], "used": []}
+        some = batch_sizes is not None and before["sizes"] is not None
+        warm = {
+            "sizes": sorted({*sizes.tolist(), *before["sizes"]}) if some else None,
+            "used": sorted({*map(tuple, before["used"]), *used}),
+        }
+        from skforge.compiler.runtime.entry.mappings import cached_reader
+
+        reader = known["columns"] and cached_reader()
+        self._keep({**known, "warm": warm, "reader": reader}, known)
 
     def _kernels(self, module: Any) -> dict[int, list[Any]]:
         from skforge.compiler.runtime.kernels import suits_entries
@@ -246,6 +330,15 @@ class ReadyForest(Becoming):
         state = _STATE.__get__(self)
         state["_ready"], state["_methods"] = _Ready(record, load), {}
 
+    def warm_up(self, batch_sizes: Any = None, *, contribs: bool = False) -> Any:
+        """See :meth:`skforge.CompiledForest.warm_up`."""
+        ready = None if contribs or takes_whole(sys.modules) else _ready_of(self)
+        if ready is None or not ready.warm_up(batch_sizes):
+            return _loaded(self).warm_up(batch_sizes, contribs=contribs)
+        for method in ready.methods:
+            getattr(self, method)  # is bound now, and not by a request
+        return self
+
     def __repr__(self) -> str:
         return repr(_loaded(self))
 
@@ -285,6 +378,33 @@ class _Ready:
         self._entries: dict[str, Any] = {}
         self._table: KernelTable | None = None
         self._mappings: Any = None
+        #: Calls that entries have counted for parts of batches, as a negative number.
+        self._parts = [0, 0]
+
+    @property
+    def methods(self) -> list[str]:
+        return [*self._record["entries"]]
+
+    def warm_up(self, batch_sizes: Any) -> bool:
+        """Link what answers batches of these sizes, if the cache has the rest, too."""
+        warm, sizes = self._record["warm"], np.ravel([])
+        if warm is None:
+            return False
+        if batch_sizes is not None:
+            sizes = np.ravel(batch_sizes)
+            if sizes.dtype.kind not in "iu" or (sizes < 0).any():
+                return False  # the whole model refuses them
+        known, every = warm["sizes"], batch_sizes is None
+        if known is not None and (every or not {*known}.issuperset(sizes.tolist())):
+            return False
+        with _lock:
+            linked = [self.entry(method) for method in self.methods]
+        if not self.direct and self.mappings is None:
+            return False  # it takes no rows
+        if None in linked or not all(object_cache.holds(*one) for one in warm["used"]):
+            return False
+        mappings = self.mappings
+        return mappings is None or mappings.load() is not None
 
     def entry(self, method: str) -> Any:
         if method not in self._entries:
@@ -322,25 +442,72 @@ class _Ready:
         return table
 
     def answer(self, method: str, X: Any) -> Any:
-        entry, columns = self._entries.get(method), self._record["columns"]
+        entry = self._entries.get(method)
         if entry is None:
             with _lock:
                 entry = self.entry(method)
         if entry is None:
             return None
+        larger = partial(self._larger, method, entry)
+        if type(X) is dict or (type(X) is list and X and type(X[0]) is dict):
+            mappings = self.mappings
+            if mappings is None or (type(X) is list and mappings.load() is None):
+                return None
+            return mappings.ask(entry, X, larger)
         if type(X) is list and self._record["lists"]:
             with suppress(ValueError):  # rows of several lengths
                 X = np.asarray(X)
-        if type(X) is not dict:
-            return entry(X) if self.direct else None
-        if columns is None:
+        if not self.direct:
             return None
-        if self._mappings is None:
+        answer = entry(X)
+        return larger(X) if answer is None and type(X) is np.ndarray else answer
+
+    def _larger(self, method: str, entry: Any, X: Any) -> Any:
+        """Answer arrays that an entry declined for their size, dtype or order alone."""
+        sizes = EntrySizes(*self._record["entries"][method][3])
+        if X.ndim != 2 or not len(X) or X.shape[1] != sizes.n_features:
+            return None
+        if len(X) <= sizes.most_rows:
+            dense = self._dense(X)
+            return None if dense is X or dense is None else entry(dense)
+        step, parts = sizes.most_rows // _PART * _PART, []
+        for first in range(0, len(X) if step else 0, step or 1):
+            rows = self._dense(X[first : first + step])
+            part = None if rows is None else entry(rows)
+            if part is None:
+                break
+            parts.append(part)
+        answered = sum(map(len, parts))
+        whole = answered == len(X)
+        with _lock:
+            self._parts[0] += whole - len(parts)
+            self._parts[1] -= 0 if whole else answered
+        return np.concatenate(parts) if whole else None
+
+    def _dense(self, X: Any) -> Any:
+        """Return rows as kernels read them; None if an entry would not take them so."""
+        wanted = np.dtype(self._record["dtype"])
+        if X.dtype == wanted:
+            return X if X.strides[1] == X.itemsize else np.ascontiguousarray(X)
+        if self._record["converts"] and X.dtype in _FLOATS:
+            # some sources warn of numbers too large
+            with suppress(FloatingPointError), np.errstate(over="raise"):
+                return X.astype(wanted, order="C")
+        return None
+
+    @property
+    def mappings(self) -> Any:
+        """The reader of mappings; None if the model takes them otherwise, or not."""
+        columns, reader = self._record["columns"], self._record["reader"]
+        if self._mappings is None and columns is not None:
+            from skforge.runtime.dict_reader import DictReader
             from skforge.runtime.mappings import MappingColumns, Mappings
             from skforge.runtime.records import plain_in
 
-            self._mappings = Mappings(plain_in(MappingColumns, columns, "columns"))
-        return self._mappings.ask(entry, X)
+            compiled = reader and partial(DictReader, partial(_read_dicts, *reader))
+            rules = plain_in(MappingColumns, columns, "columns")
+            self._mappings = Mappings(rules, compiled)
+        return self._mappings
 
     @property
     def _opened(self) -> list[Any]:
@@ -348,7 +515,7 @@ class _Ready:
 
     @property
     def counts(self) -> list[Any]:
-        return [entry.__self__.counts for entry in self._opened]
+        return [*(entry.__self__.counts for entry in self._opened), self._parts]
 
     @property
     def ignores(self) -> bool:

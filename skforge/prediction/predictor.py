@@ -41,6 +41,7 @@ from skforge.prediction.at_door import AtDoor, at_door
 from skforge.prediction.kernel_checks import by_reference, drawn_rows
 from skforge.prediction.of_leaves import LeafAnswers
 from skforge.prediction.of_rounds import OfRounds
+from skforge.runtime import object_cache
 from skforge.runtime.entries import as_method, retire
 from skforge.runtime.log import INFO, log
 from skforge.runtime.mappings import Mappings, is_mapped
@@ -131,8 +132,8 @@ class ForestPredictor(OfRounds, AtDoor):
         self.door = None
         #: Some of the rows that ``fit`` saw; a saved file is compared on them.
         self.sample: Any = None
-        #: Is called when a method has an entry, to keep it for the next process.
-        self.note: Callable[[ForestPredictor, str], None] | None = None
+        #: Keeps for the next process which entries methods have; of a file's model.
+        self.note: Any = None
         #: Whether a user was told already that further keys of mappings are ignored.
         self.ignores = False
         #: What ``CompiledForest.summary(X)`` measured last: the method, the times by
@@ -599,6 +600,18 @@ class ForestPredictor(OfRounds, AtDoor):
             member.warm_up(batch_sizes)
         if self.source.members:
             return
+        with object_cache.watched() as used:
+            self._warm_up(methods, batch_sizes, n_jobs, contribs)
+        if self.note is not None:
+            self.note.warmed(self, methods, batch_sizes, used)
+
+    def _warm_up(
+        self,
+        methods: Iterable[str],
+        batch_sizes: Any,
+        n_jobs: int | None,
+        contribs: bool,
+    ) -> None:
         if contribs:
             self.module.warm_up(batch_sizes, contribs=True)
         if self.by_leaves:

@@ -136,9 +136,9 @@ class Mappings:
         self._free: list[tuple[Array, memoryview]] = []
         self._index: Any = None
 
-    def load(self) -> None:
-        if self._dicts is not None:
-            self._dicts.load()
+    def load(self) -> Any:
+        """Return the compiled code that reads many dicts; None if there is none."""
+        return None if self._dicts is None else self._dicts.load()
 
     def ask(
         self,

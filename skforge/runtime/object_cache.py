@@ -154,6 +154,7 @@ def read_known(
     if payload is None:
         _log("%s is damaged and will be written again", path)
         return None
+    _watch(key, kind)
     return (payload, found) if digest in (None, found) else None
 
 
@@ -206,7 +207,43 @@ def write(key: str, kind: str, parts: Sequence[BytesLike]) -> str | None:
     except OSError as error:
         _log(f"nothing is stored in %s: %s{_ANEW}", folder, error, level=INFO)
         return None
+    _watch(key, kind)
     return digest.hex()
+
+
+#: Keys and folders of what was read or written since each of these sets was made.
+_watched: list[set[tuple[str, str]]] = []
+
+
+def _watch(key: str, kind: str) -> None:
+    for used in list(_watched):
+        used.add((key, kind))
+
+
+@contextlib.contextmanager
+def watched() -> Iterator[set[tuple[str, str]]]:
+    """Collect keys and folders of what all threads read or write in the meantime."""
+    used: set[tuple[str, str]] = set()
+    _watched.append(used)
+    try:
+        yield used
+    finally:
+        _watched[:] = [one for one in _watched if one is not used]
+
+
+def holds(key: str, kind: str) -> bool:
+    """Tell whether a folder has something under a key, which then counts as used."""
+    folder = opened(kind, create=False)
+    if folder is None:
+        return False
+    path = os.path.join(folder, key)
+    try:
+        if time.time() - os.stat(path).st_mtime > _TOUCH:
+            with contextlib.suppress(OSError):
+                os.utime(path)
+    except OSError:
+        return False
+    return True
 
 
 def evict(folder: str) -> None:

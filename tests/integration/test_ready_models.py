@@ -33,9 +33,11 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 import skforge
 from skforge import CompiledForest, Schedule
 from skforge._container import content_of, identity
+from skforge.compiler.runtime.entry import mappings
 from skforge.persistence import ready
 from skforge.persistence.ready import ReadyForest
 from skforge.runtime import object_cache, stored_kernels
+from skforge.runtime.loading import LoadedCode
 from tests.plain import plain
 
 RANDOM = np.random.default_rng(0)
@@ -52,6 +54,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return an empty cache."""
     monkeypatch.setenv("SKFORGE_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("SKFORGE_CACHE", "on")
+    mappings._reader.cache_clear()  # so that its code comes to this cache
     return tmp_path / "cache"
 
 
@@ -138,23 +141,49 @@ def test_answers_are_those_of_the_whole_model(kind: str, tmp_path: Path) -> None
     assert is_ready(fast) == (kind != "scaled")
 
 
-@pytest.mark.parametrize("kind", ["forest", "xgboost", "lightgbm"])
-def test_only_numpy_and_the_runtime_are_imported(kind: str, tmp_path: Path) -> None:
-    path = saved(MODELS[kind](), tmp_path)
+ARRAYS = """
+for rows in (1, 1000, 5000):
+    for dtype in ("f4", "f8"):
+        for order in "CF":
+            X = np.zeros((rows, 6), dtype, order)
+            fast.predict(X), fast.predict_proba(X), fast.predict_raw(X)
+"""
+MAPPINGS = """
+row = {"a": "x", **dict.fromkeys("bcdef", 0.5)}
+for rows in (row, [row], [row] * 1000, {name: [row[name]] * 5000 for name in row}):
+    fast.predict(rows), fast.predict_proba(rows)
+"""
+
+
+@pytest.mark.parametrize("warms", [True, False])
+@pytest.mark.parametrize("kind", ["forest", "xgboost", "lightgbm", "mappings"])
+def test_only_numpy_and_the_runtime_are_imported(
+    kind: str, warms: bool, tmp_path: Path
+) -> None:
+    """After load, whatever comes as arrays or mappings; warm_up adds nothing."""
+    if kind == "mappings":
+        path, calls = saved(texts_model(), tmp_path, TEXTS), MAPPINGS
+    else:
+        path, calls = saved(MODELS[kind](), tmp_path), ARRAYS
     code = f"""
 import sys, numpy as np
 before = {{*sys.modules}}
 import skforge
 fast = skforge.load({str(path)!r})
-print(fast.predict_proba(np.zeros((1, 6), "f4")).tolist())
+if {warms}:
+    fast.warm_up(), fast.warm_up([1, 5000])
+{calls}
+print(fast.predict_proba({"row" if kind == "mappings" else "X[:1]"}).tolist())
 print(*sorted({{*sys.modules}} - before))
 """
     outs = [
         subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True
         ).stdout.splitlines()
-        for _ in range(2)
+        # without warm_up, code for lists of mappings is noted by the second process
+        for _ in range(2 if warms or kind != "mappings" else 3)
     ]
+    outs = [outs[0], outs[-1]]
     assert outs[0][0] == outs[1][0]
     ours = [name for name in outs[1][1].split() if name.startswith("skforge.")]
     allowed = ("skforge.runtime", "skforge.persistence", "skforge._", "skforge.conf")
@@ -169,7 +198,7 @@ WAKES: dict[str, Any] = {
     "a list of objects": lambda fast: fast.predict_proba([[None, *X[0].tolist()[1:]]]),
     "a list of whole numbers": lambda fast: fast.predict_proba([[1, 2, 3, 4, 5, 6]]),
     "a frame": lambda fast: fast.predict_proba(pd.DataFrame(X[:1])),
-    "many rows": lambda fast: fast.predict_proba(np.tile(X, (700, 1))),
+    "half floats": lambda fast: fast.predict_proba(X.astype(np.float16)),
     "another method": lambda fast: fast.apply(X),
     "a method not called before": lambda fast: fast.predict(X),
     "an attribute": lambda fast: fast.classes_,
@@ -203,6 +232,46 @@ def test_all_else_makes_it_whole(what: str, tmp_path: Path) -> None:
     again = pickle.loads(pickle.dumps(fast))
     same(again.predict_proba(X), wanted)
     assert {*vars(again)}.isdisjoint({"_before", "_note", "_ready", "_methods"})
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_large_batches_in_any_order_are_answered(kind: str, tmp_path: Path) -> None:
+    path = saved(MODELS[kind](), tmp_path)
+    whole = skforge.load(path)
+    methods = [name for name in METHODS if hasattr(whole, name)]
+    fast = loaded(path, *methods, rows=X[:1].astype(np.float64))
+    many = np.tile(X, (15, 1)).astype(np.float64)
+    many[::7, 2] = np.nan if kind in ("xgboost", "lightgbm", "histogram") else 0.5
+    forms = [many, many[:2047], np.asfortranarray(many), many[:, ::-1], many[::2]]
+    forms += [rows.astype(np.float32) for rows in forms[:4]] if kind != "scaled" else []
+    for method in methods:
+        for rows in forms:
+            found, wanted = getattr(fast, method)(rows), getattr(whole, method)(rows)
+            same(found, wanted)
+            assert found.strides == wanted.strides
+    assert is_ready(fast)
+    calls, n_rows = len(methods) * len(forms), sum(map(len, forms)) * len(methods)
+    assert fast.counters()["entry"] == {"calls": calls, "rows": n_rows}
+
+
+def test_a_batch_with_a_part_that_is_declined_is_answered_whole(tmp_path: Path) -> None:
+    model = boosting("xgboost").fit(X, Y)
+    path = saved(model, tmp_path)
+    many = np.tile(X, (15, 1)).astype(np.float64)
+    many[-1, 0] = 1e300  # which float32 does not hold
+    whole, fast = skforge.load(path), loaded(path)
+    assert is_ready(fast) and not is_ready(whole)
+    results = []
+    for each in (fast, whole):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            answer = each.predict_proba(many)
+        results.append((answer.tobytes(), [str(warning.message) for warning in caught]))
+        counts = each.counters().values()
+        assert sum(kind["calls"] for kind in counts) == 1
+        assert sum(kind["rows"] for kind in counts) == len(many)
+    assert results[0] == results[1]
+    assert not is_ready(fast)
 
 
 @pytest.mark.parametrize("bad", [X[:, :3], X[0], [["a"] * 6], np.full((1, 6), np.inf)])
@@ -302,6 +371,21 @@ def test_mappings_are_answered_and_refused_alike(tmp_path: Path) -> None:
     same(fast.predict_proba(columns), model.predict_proba(TEXTS[:5]))
     assert is_ready(fast)
     same(fast.predict_proba([row] * 2), model.predict_proba(TEXTS[:1])[[0, 0]])
+    for _ in range(2):  # the next process knows of the code that reads lists
+        fast = loaded(path, rows=[row])
+    for count in (1, 2, 299, 3000):
+        rows = (TEXTS.to_dict("records") * 10)[:count]
+        rows[-1] = {**rows[-1], "a": "new", "c": None, "d": 1}
+        same(fast.predict_proba(rows), whole.predict_proba(rows))
+        columns = {name: [row[name] for row in rows] for name in row}
+        same(fast.predict_proba(columns), whole.predict_proba(rows))
+    for bad in ([row, {"a": "x"}], [{**row, "b": "three"}], [row, {}], [row, 3]):
+        texts = []
+        for one in (whole, fast):
+            with pytest.raises((ValueError, TypeError)) as caught:
+                one.predict_proba(bad)
+            texts.append((type(caught.value), str(caught.value)))
+        assert texts[0] == texts[1]
 
 
 def test_further_keys_are_told_of_once(tmp_path: Path) -> None:
@@ -319,6 +403,131 @@ def test_further_keys_are_told_of_once(tmp_path: Path) -> None:
         warnings.simplefilter("error")
         fast.predict_proba({**row, "more": 1})
         fast.predict_proba([{**row, "more": 1}])
+
+
+# ------------------------------------------------------------ warm_up
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Act as a process that has not imported pandas."""
+    honest = ready.takes_whole
+    without = [name for name in sys.modules if name.split(".")[0] in ("json", "numpy")]
+    monkeypatch.setattr(ready, "takes_whole", lambda modules: honest(without))
+
+
+@pytest.fixture
+def linked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Collect what is linked."""
+    codes: list[Any] = []
+    honest = LoadedCode.__init__
+
+    def watched(self: Any, *args: Any) -> None:
+        codes.append(args)
+        honest(self, *args)
+
+    monkeypatch.setattr(LoadedCode, "__init__", watched)
+    return codes
+
+
+TABLE = {(1, 20): Schedule(), (21, None): Schedule().interleave("tree", 2)}
+
+
+def of_two_kernels(tmp_path: Path) -> Path:
+    model = CompiledForest(FOREST.fit(X, Y), tuning="off", schedule=TABLE).fit(X)
+    skforge.save(model, tmp_path / "m.skforge")
+    return tmp_path / "m.skforge"
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("kind", [*MODELS, "mappings"])
+def test_what_was_warmed_up_is_linked_and_nothing_else(
+    kind: str, tmp_path: Path, linked: list[Any]
+) -> None:
+    mapped = kind == "mappings"
+    model, rows = (texts_model(), TEXTS) if mapped else (MODELS[kind](), X)
+    path = saved(model, tmp_path, rows)
+    first = skforge.load(path)
+    assert not is_ready(first) and first.warm_up() is first and not is_ready(first)
+    fast = skforge.load(path)
+    assert is_ready(fast) and fast.warm_up() is fast and is_ready(fast)
+    assert fast.warm_up([1, 9]) is fast and is_ready(fast)
+    linked.clear()
+    methods = [name for name in METHODS if hasattr(first, name)]
+    given = TEXTS.to_dict("records") if mapped else X.astype(np.float64)
+    for part in (given[0] if mapped else given[:1], given):
+        for method in methods:
+            same(getattr(fast, method)(part), getattr(first, method)(part))
+    assert is_ready(fast) and not linked
+    if hasattr(model, "apply"):
+        same(fast.apply(X), first.apply(X))
+    assert fast.counters()["entry"]["calls"] == 2 * len(methods)
+
+
+@pytest.mark.usefixtures("alone")
+def test_sizes_that_were_not_warmed_up_make_it_whole(tmp_path: Path) -> None:
+    path = of_two_kernels(tmp_path)
+    skforge.load(path).warm_up([1, 5])
+    for sizes, stays in (([5], True), (np.array([1]), True), (None, False)):
+        fast = skforge.load(path)
+        assert is_ready(fast.warm_up(sizes)) == stays
+        same(fast.predict_proba(X), FOREST.predict_proba(X))
+    for sizes in ([300], [], [1, 5, 300], None):  # as all kernels are known by now
+        assert is_ready(skforge.load(path).warm_up(sizes)) == (sizes != [])
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("sizes", [[-1], [1.5], ["many"], [True], [None]])
+def test_sizes_are_checked_as_by_the_whole_model(sizes: Any, tmp_path: Path) -> None:
+    path = of_two_kernels(tmp_path)
+    first = skforge.load(path).warm_up()
+    texts = []
+    for model in (first, skforge.load(path)):
+        try:
+            texts.append(str(model.warm_up(sizes) is model))
+        except skforge.InvalidInputError as error:
+            texts.append(str(error))
+    assert texts[0] == texts[1]
+
+
+def test_warm_up_is_whole_where_frames_may_come(tmp_path: Path) -> None:
+    path = of_two_kernels(tmp_path)
+    skforge.load(path).warm_up()
+    assert "pandas" in sys.modules and not is_ready(skforge.load(path).warm_up())
+    for name in ("pandas", "polars", "pyarrow", "scipy.sparse"):
+        assert ready.takes_whole(["numpy", name])
+    assert not ready.takes_whole(["numpy", "scipy", "json"])
+
+
+@pytest.mark.usefixtures("alone")
+def test_contributions_and_lost_code_make_it_whole(
+    folder: Path, tmp_path: Path
+) -> None:
+    path = of_two_kernels(tmp_path)
+    skforge.load(path).warm_up()
+    assert is_ready(skforge.load(path).warm_up())
+    assert not is_ready(skforge.load(path).warm_up(contribs=True))
+    stored = object_cache.find(str(ready._key(path_digest(path))))
+    assert stored is not None
+    record = json.loads(stored)
+    kernels = {key for _, key, _ in record["kernels"]}
+    of_leaves = {key for key, kind in record["warm"]["used"] if kind == "kernels"}
+    (folder / "kernels" / min(of_leaves - kernels)).unlink()
+    fast = skforge.load(path)
+    assert is_ready(fast) and not is_ready(fast.warm_up())
+    same(fast.apply(X), FOREST.apply(X))
+    assert is_ready(skforge.load(path).warm_up())  # it is there again
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_kernel_that_comes_later_is_noted(tmp_path: Path) -> None:
+    path = of_two_kernels(tmp_path)
+    first = skforge.load(path)
+    first.predict_proba(X[:1])
+    first.predict_proba(X)
+    fast = skforge.load(path)
+    same(fast.predict_proba(X), FOREST.predict_proba(X))
+    assert is_ready(fast)
 
 
 # ------------------------------------------------------------ what is not noted

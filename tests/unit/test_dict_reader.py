@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from skforge.compiler.runtime.entry import mappings
 from skforge.compiler.runtime.entry.mappings import DictReader
+from skforge.runtime import dict_reader
 
 NAN = float("nan")
 
@@ -115,7 +116,7 @@ def test_parts_of_many_rows_are_read_like_a_whole(
 ) -> None:
     rows = [row(age=k) for k in range(23)]
     whole = reader().read(rows)
-    monkeypatch.setattr(mappings, "VALUES_AT_ONCE", 7)
+    monkeypatch.setattr(dict_reader, "VALUES_AT_ONCE", 7)
     parts = reader().read(rows)
     assert whole is not None
     np.testing.assert_array_equal(parts, whole)

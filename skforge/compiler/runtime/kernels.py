@@ -350,6 +350,8 @@ class RangeKernels:
         #: Gets this object, the number of a range and its kernel for scores before that
         #: answers, and returns the kernel that is to answer.
         self.arrives: Callable[[RangeKernels, int, AnyKernel], AnyKernel] | None = None
+        #: Is told of each kernel for scores that answers from now on.
+        self.note: Callable[[RangeKernels, int, AnyKernel], None] | None = None
         self.element: Element = element
         self.cache = cache
         self._ready: dict[tuple[int, Element], AnyKernel] = {}
@@ -370,6 +372,8 @@ class RangeKernels:
             if self.arrives is not None and element == self.element:
                 kernel = self.arrives(self, number, kernel)
             self._use(number, element, kernel)
+            if self.note is not None and element == self.element:
+                self.note(self, number, kernel)
         return kernel
 
     def compiled(self) -> list[int]:

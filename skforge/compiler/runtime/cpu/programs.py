@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 _made: Any = lru_cache(maxsize=64)(lambda key, verified: [])
 
 
+def key_of(facts: Sequence[str], target: Target) -> str:
+    return object_cache.key_of(("program", sources(), *code_facts(target), *facts))
+
+
 def program(
     facts: Sequence[str],
     write: Callable[[], Sequence[JitSource]],
@@ -33,7 +37,7 @@ def program(
     Beside the compiler, they depend on nothing but ``facts``. ``symbols`` are the
     addresses of functions that they declare.
     """
-    key = object_cache.key_of(("program", sources(), *code_facts(target), *facts))
+    key = key_of(facts, target)
     stored = object_cache.read_known(key, object_cache.OBJECTS) if keeps() else None
     if stored is not None:
         names, _, binary = stored[0].tobytes().partition(b"\n")

@@ -1,100 +1,52 @@
-"""Numbers of many dicts, read by compiled code without a Python object in between.
-
-Python takes 40 ns to look a value up, to test its type and to convert it; walking the
-items of dicts whose keys have one order takes 6. The code declines what it is not
-certain about: other keys, another order of them, values of other types.
-"""
+"""Compiles what reads many dicts; see :mod:`skforge.runtime.dict_reader`."""
 
 from __future__ import annotations
 
-import ctypes
 import sys
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from skforge._typing import Float64s
-from skforge.compiler.runtime.cpu.programs import program
+from skforge.compiler.runtime.cpu.programs import key_of, program
 from skforge.compiler.target import Target
+from skforge.runtime import dict_reader, object_cache
+from skforge.runtime.dict_reader import CLASSES, function_at
 from skforge.runtime.python_objects import is_known_python, symbols
 
 if TYPE_CHECKING:
     from skforge.compiler.ir.lir.nodes import Routine
 
-#: Values that are read while the interpreter's lock is held: about 0.5 ms.
-VALUES_AT_ONCE = 1 << 16
-
-#: The classes of objects that are read.
-_CLASSES = dict, str, float, int, bool
+#: What the code depends on.
+_FACTS = "mappings", str(sys.implementation.cache_tag)
 
 
 def _routines() -> Sequence[Routine]:
     from skforge.compiler.runtime.entry.mapping_routine import routine
 
-    return [routine([kind.__name__ for kind in _CLASSES])]
+    return [routine([kind.__name__ for kind in CLASSES])]
 
 
 @lru_cache(maxsize=1)
 def _reader() -> Any:
     if not is_known_python():
         return None
-    facts = "mappings", str(sys.implementation.cache_tag)
-    jit = program(facts, _routines, Target.host(), symbols(*_CLASSES))
-    size, void_p = ctypes.c_int64, ctypes.c_void_p
-    kind = ctypes.PYFUNCTYPE(
-        size, ctypes.py_object, size, size, size, void_p, void_p, void_p, size, void_p
-    )
+    jit = program(_FACTS, _routines, Target.host(), symbols(*CLASSES))
     _reader.jit = jit  # type: ignore[attr-defined]  # keeps the code
-    return kind(jit.address("skf_read"))
+    return function_at(jit.address("skf_read"))
 
 
-class DictReader:
-    """Reads dicts whose keys have the order of the first one.
+def cached_reader() -> tuple[str, str] | None:
+    """Return the key and digest of the code in the cache, if it is there."""
+    key = key_of(_FACTS, Target.host())
+    digest = object_cache.digest_of(key, object_cache.OBJECTS)
+    return None if digest is None else (key, digest)
 
-    ``places`` are the columns of keys in rows of ``width`` numbers, and ``tables`` the
-    numbers of texts and of None, for keys with texts. Other keys are ignored.
-    """
 
+class DictReader(dict_reader.DictReader):
     def __init__(
         self,
         places: Mapping[str, int],
         tables: Mapping[str, dict[str | None, float]],
         width: int,
     ) -> None:
-        self._places, self._tables, self._width = places, tables, width
-        #: The order of keys met last, and what the compiled code reads of it: addresses
-        #: of the keys, their columns, and addresses of tables.
-        self._known: tuple[tuple[Any, ...], Any] = (), None
-
-    def load(self) -> None:
-        _reader()
-
-    def read(self, rows: list[Any]) -> Float64s | None:
-        read = _reader()
-        if read is None or type(rows[0]) is not dict:
-            return None
-        order = tuple(rows[0])
-        known = self._known
-        if known[0] != order:
-            known = self._known = order, self._plan(order)
-        plan = known[1]
-        if plan is None:
-            return None
-        out = np.zeros((len(rows), self._width))
-        step = max(1, VALUES_AT_ONCE // len(order))
-        parts = len(order), *plan, self._width, out.ctypes.data
-        for first in range(0, len(rows), step):
-            end = min(first + step, len(rows))
-            if read(rows, first, end, *parts) < end:
-                return None
-        return out
-
-    def _plan(self, order: Sequence[Any]) -> Sequence[Any] | None:
-        places = [self._places.get(key, -1) for key in order]
-        if {*places} | {-1} != {*self._places.values()} | {-1}:
-            return None
-        tables = [id(self._tables[k]) if k in self._tables else 0 for k in order]
-        numbers = ctypes.c_int64 * len(order)
-        return [numbers(*part) for part in (map(id, order), places, tables)]
+        super().__init__(lambda: _reader(), places, tables, width)
