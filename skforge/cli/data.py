@@ -26,10 +26,17 @@ class RowsFile(ExitStack):
     """A file, read as rows of a model; ``-`` is CSV from standard input.
 
     ``columns`` is the text of ``--columns``. None takes the columns named like the
-    features, or all columns if the file or the model has no names.
+    features, or all columns if the file or the model has no names. ``keep`` is the text
+    of ``--keep``: columns that are copied as they are.
     """
 
-    def __init__(self, path: Path, spec: RowSpec, columns: str | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        spec: RowSpec,
+        columns: str | None = None,
+        keep: str | None = None,
+    ) -> None:
         super().__init__()
         self.table = self.enter_context(open_table(path, spec.names or ()))
         self.spec = spec
@@ -38,6 +45,8 @@ class RowsFile(ExitStack):
         try:
             #: A column of the file for each feature; None if it is not there.
             self._places = self._chosen(columns)
+            #: The columns that are copied, by the names that they get.
+            self._copied = {} if keep is None else self._named(keep)
         except BaseException:
             self.close()
             raise
@@ -50,7 +59,8 @@ class RowsFile(ExitStack):
 
         Raise InvalidInputError if there are no rows.
         """
-        batches: Iterable[Batch] = self.table.batches(self._read_columns)
+        places = [*self._read_columns, *self._copied.values()]
+        batches: Iterable[Batch] = self.table.batches(places)
         if self.spec.whole and (every := list(batches)):
             batches = [merged(every)]
         for batch in batches:
@@ -61,9 +71,14 @@ class RowsFile(ExitStack):
                 f"{self.table.name} has no rows; give at least one."
             )
 
+    def copied(self, batch: Batch) -> dict[str, Any]:
+        """Return the columns of ``--keep`` as the file has them, by their names."""
+        columns = columns_of(batch)[len(self._read_columns) :]
+        return dict(zip(self._copied, columns, strict=False))
+
     def rows(self, batch: Batch) -> Any:
         if isinstance(batch, np.ndarray) and batch.dtype != object:
-            return batch
+            return batch[:, : len(self._read_columns)]
         if self.spec.unread:
             raise InvalidInputError(
                 f"{self.table.name} cannot be read as rows of the model: "
@@ -174,43 +189,56 @@ class RowsFile(ExitStack):
                 f"{', '.join(map(repr, missing[:3]))}{more}.{self._hint()}"
             )
         return [
-            self._column_of(called[name]) if i in used else None
+            self._column_of(called[name], self.table.names or (), "the model")
+            if i in used
+            else None
             for i, name in enumerate(names)
         ]
 
-    def _selected(self, columns: str) -> Sequence[int]:
-        table = self.table
+    def _named(self, keep: str) -> dict[str, int]:
+        table, places = self.table, self._selected(keep, "--keep")
+        every = [*(table.names or map("column_{}".format, range(table.width)))]
+        every += table.index
+        named = {every[place]: place for place in places}
+        if len(named) < len(places):
+            raise InvalidInputError(f"--keep {keep} names a column twice.")
+        return named
+
+    def _selected(self, columns: str, option: str = "--columns") -> Sequence[int]:
+        table, keeps = self.table, option == "--keep"
         span = re.fullmatch(r"(-?\d+)?:(-?\d+)?", columns.strip())
         if span is not None:
             start, stop = int(span[1] or 0), int(span[2] or table.width)
             places = range(table.width)[start:stop]
             if not places or max(start, stop) > table.width:
                 raise InvalidInputError(
-                    f"--columns {columns} is no range of columns of {table.name}, "
+                    f"{option} {columns} is no range of columns of {table.name}, "
                     f"which are 0:{table.width}."
                 )
             return places
         if table.names is None:
+            width = 1 if keeps else self.spec.width
             raise InvalidInputError(
-                f"The columns of {table.name} have no names; --columns takes a range "
-                f"of them, such as 0:{self.spec.width}. Got {columns!r} instead."
+                f"The columns of {table.name} have no names; {option} takes a range "
+                f"of them, such as 0:{width}. Got {columns!r} instead."
             )
+        every = [*table.names, *(table.index if keeps else ())]
         record = next(csv.reader(columns.splitlines(), skipinitialspace=True), [""])
         names = [name.strip() for name in record]
-        unknown = [repr(name) for name in names if name not in table.names]
+        unknown = [repr(name) for name in names if name not in every]
         if unknown:
             raise InvalidInputError(
                 f"{table.name} has no column {either(unknown)}; its columns are "
-                f"{listed(table.names)}."
+                f"{listed(every)}."
             )
-        return [self._column_of(name) for name in names]
+        taker = option if keeps else "the model"
+        return [self._column_of(name, every, taker) for name in names]
 
-    def _column_of(self, name: str) -> int:
-        names = self.table.names or []
+    def _column_of(self, name: str, names: Sequence[str], taker: str) -> int:
         if names.count(name) > 1:
             raise InvalidInputError(
-                f"{self.table.name} has {names.count(name)} columns {name!r}, and the "
-                "model takes one; rename the others."
+                f"{self.table.name} has {names.count(name)} columns {name!r}, and "
+                f"{taker} takes one; rename the others."
             )
         return names.index(name)
 

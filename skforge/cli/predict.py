@@ -6,13 +6,14 @@ import csv
 import io
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from time import perf_counter
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -34,16 +35,25 @@ from skforge.prediction.answers import Answer, described
 from skforge.sources.fitted import start_of
 from skforge.sources.row_spec import row_spec
 
-#: Writes some rows, which have two axes, below those before.
-Write: TypeAlias = Callable[[Array], None]
+#: Columns of the file of rows that are copied: by name, arrays of NumPy or Arrow.
+Copied: TypeAlias = Mapping[str, Any]
+#: Writes some rows of results, which have two axes, below those before, and beside what
+#: is copied.
+Write: TypeAlias = Callable[[Array, Copied], None]
+_NOTHING: Copied = MappingProxyType({})
 
 
 @contextmanager
-def writer(path: Path | None, answer: Answer) -> Iterator[Write]:
-    """Yield what writes; until the block ends without an error, the old file stays."""
+def writer(
+    path: Path | None, answer: Answer, copied: Copied = _NOTHING
+) -> Iterator[Write]:
+    """Yield what writes; until the block ends without an error, the old file stays.
+
+    ``copied`` are the first rows of what is copied.
+    """
     if path is None:
         try:
-            with _csv(lambda x: sys.stdout.write(x.decode()), answer) as write:
+            with _csv(lambda x: sys.stdout.write(x.decode()), answer, copied) as write:
                 yield write
             sys.stdout.flush()
         except BrokenPipeError as error:
@@ -52,7 +62,8 @@ def writer(path: Path | None, answer: Answer) -> Iterator[Write]:
         return
     with replacing(Path(os.path.realpath(path))) as file, ExitStack() as stack:
         try:
-            write = stack.enter_context(_KINDS[path.suffix.lower()](file, answer))
+            begin = _KINDS[path.suffix.lower()]
+            write = stack.enter_context(begin(file, answer, copied))
         except ImportError as error:
             raise InvalidInputError(
                 f"Writing {path.name} needs pyarrow: pip install pyarrow."
@@ -61,31 +72,77 @@ def writer(path: Path | None, answer: Answer) -> Iterator[Write]:
 
 
 @contextmanager
-def _csv(put: Callable[[bytes], object], answer: Answer) -> Iterator[Write]:
+def _csv(
+    put: Callable[[bytes], object], answer: Answer, copied: Copied
+) -> Iterator[Write]:
     try:
         from pyarrow import csv as arrow
     except ImportError:
         arrow = None
-    head = [answer.names]
+    head: list[Iterable[str]] = [[*copied, *answer.names]]
 
-    def write(table: Array) -> None:
+    def write(table: Array, copied: Copied = _NOTHING) -> None:
+        by_arrow = arrow is not None and table.dtype.kind in "fiu"
+        results = _arrow_columns(table, answer) if by_arrow else table.T.astype(str)
+        lines = None
+        if by_arrow:
+            texts = [_arrow_texts(name, column) for name, column in copied.items()]
+            lines = _lines(arrow, [*texts, *results])
         text, rows = io.StringIO(), [*head]
         head.clear()  # an error in the first rows leaves nothing printed
-        by_arrow = arrow is not None and table.dtype.kind in "fiu"
-        if not by_arrow:
-            rows += table.astype(str).tolist()
+        if lines is None:
+            cells = chain(copied.items(), zip(answer.names, results, strict=True))
+            rows += zip(*(_texts(name, column) for name, column in cells), strict=True)
         csv.writer(text, lineterminator="\n").writerows(rows)
-        put(text.getvalue().encode())
-        if by_arrow:
-            buffer, options = io.BytesIO(), arrow.WriteOptions(include_header=False)
-            arrow.write_csv(_arrow_table(table, answer), buffer, options)
-            put(buffer.getvalue())
+        put(text.getvalue().encode() + (lines or b""))
 
     yield write
 
 
+def _lines(arrow: Any, columns: list[Any]) -> bytes | None:
+    """Return lines of CSV; None if a text needs quotes, as Arrow quotes all or none."""
+    import pyarrow as pa
+
+    options = arrow.WriteOptions(include_header=False, quoting_style="none")
+    buffer = io.BytesIO()
+    with suppress(pa.ArrowInvalid):
+        names = [str(i) for i in range(len(columns))]
+        arrow.write_csv(pa.table(columns, names), buffer, options)
+        return buffer.getvalue()
+    return None
+
+
+def _texts(name: str, column: Any) -> list[str]:
+    if isinstance(column, np.ndarray):
+        return [*map(str, column.tolist())]
+    return [cell or "" for cell in _arrow_texts(name, column).to_pylist()]
+
+
+def _arrow_texts(name: str, column: Any) -> Any:
+    import pyarrow as pa
+
+    column = _arrow_column(column)
+    try:
+        return column.cast(pa.large_string())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise InvalidInputError(
+            f"--keep {name}: the column has values of type {column.type}, which CSV "
+            "does not hold; write .parquet, .arrow or .feather."
+        ) from error
+
+
+def _arrow_column(column: Any) -> Any:
+    """Return a column of Arrow; categories become values, as batches have others."""
+    import pyarrow as pa
+
+    if isinstance(column, np.ndarray):
+        return pa.array(np.ascontiguousarray(column))
+    coded = pa.types.is_dictionary(column.type)
+    return column.dictionary_decode() if coded else column
+
+
 @contextmanager
-def _npy_file(file: Any, answer: Answer) -> Iterator[Write]:
+def _npy_file(file: Any, answer: Answer, _: Copied) -> Iterator[Write]:
     """Write the header again when the number of rows is known: NumPy leaves room."""
     more = () if answer.width is None else (answer.width,)
     n_rows = 0
@@ -96,7 +153,7 @@ def _npy_file(file: Any, answer: Answer) -> Iterator[Write]:
         facts = {"descr": dtype, "fortran_order": False, "shape": (n_rows, *more)}
         npy.write_array_header_1_0(file, facts)
 
-    def write(table: Array) -> None:
+    def write(table: Array, copied: Copied = _NOTHING) -> None:
         nonlocal n_rows
         n_rows += len(table)
         file.write(np.ascontiguousarray(table, answer.dtype))
@@ -107,18 +164,25 @@ def _npy_file(file: Any, answer: Answer) -> Iterator[Write]:
 
 
 @contextmanager
-def _arrow_file(file: Any, answer: Answer, parquet: bool = False) -> Iterator[Write]:
+def _arrow_file(
+    file: Any, answer: Answer, copied: Copied, parquet: bool = False
+) -> Iterator[Write]:
     from pyarrow import ipc
     from pyarrow.parquet import ParquetWriter
 
     empty = np.empty((0, len(answer.names)), answer.dtype)
+    first = {name: column[:0] for name, column in copied.items()}
     begin = ParquetWriter if parquet else ipc.new_file
-    with begin(file, _arrow_table(empty, answer).schema) as out:
-        yield lambda table: out.write_table(_arrow_table(table, answer))
+    with begin(file, _arrow_table(empty, answer, first).schema) as out:
+
+        def write(table: Array, copied: Copied = _NOTHING) -> None:
+            out.write_table(_arrow_table(table, answer, copied))
+
+        yield write
 
 
 _KINDS: dict[str, Callable[..., AbstractContextManager[Write]]] = {
-    ".csv": lambda file, answer: _csv(file.write, answer),
+    ".csv": lambda file, *what: _csv(file.write, *what),
     ".parquet": partial(_arrow_file, parquet=True),
     ".arrow": _arrow_file,
     ".feather": _arrow_file,
@@ -126,12 +190,18 @@ _KINDS: dict[str, Callable[..., AbstractContextManager[Write]]] = {
 }
 
 
-def _arrow_table(table: Array, answer: Answer) -> Any:
+def _arrow_columns(table: Array, answer: Answer) -> list[Any]:
     import pyarrow as pa
 
     text = pa.string() if answer.dtype.kind == "U" else None
-    columns = [pa.array(np.ascontiguousarray(column), text) for column in table.T]
-    return pa.table(columns, names=list(answer.names))
+    return [pa.array(np.ascontiguousarray(column), text) for column in table.T]
+
+
+def _arrow_table(table: Array, answer: Answer, copied: Copied) -> Any:
+    import pyarrow as pa
+
+    columns = [*map(_arrow_column, copied.values()), *_arrow_columns(table, answer)]
+    return pa.table(columns, names=[*copied, *answer.names])
 
 
 def _bar(total: int | None) -> Progress:
@@ -170,10 +240,13 @@ def predict(
     method: str | None = None,
     contribs: bool = False,
     columns: DataColumns = None,
+    keep: str | None = None,
 ) -> None:
     """Predict the rows of a file, however large it is.
 
     :param output: The file to write, in one of these formats. Default: print CSV.
+    :param keep: Columns of the rows to copy to the output, such as a key: names with
+        commas, or a range such as 0:1.
     :param method: What to compute: predict, proba, raw or contribs.
     :param contribs: Short for --method contribs.
     """
@@ -182,33 +255,42 @@ def predict(
         check_output(output, *_KINDS)
         if output.exists() and rows_file.exists() and output.samefile(rows_file):
             raise InvalidInputError(f"{output} has the rows; name another output.")
+        if keep is not None and output.suffix.lower() == ".npy":
+            raise InvalidInputError(
+                f"{output} can hold results alone; with --keep, write .csv, .parquet, "
+                ".arrow or .feather."
+            )
     opened = open_model(model_file)
-    with RowsFile(rows_file, row_spec(opened), columns) as file:
+    with RowsFile(rows_file, row_spec(opened), columns, keep) as file:
         batches = file.batches()
         first = next(batches)
         file.enter_context(naming(file.table.name))
         model = fitted(opened, file.rows(first[:_CHECKED]))
         answer, call = _described(model, name), quiet(model, name)
+        copied = file.copied(first)
+        _check_names(copied, answer)
         bar, start, n_rows = _bar(file.table.total), perf_counter(), 0
         task = bar.add_task("", total=file.table.total)
         parts: Iterable[Batch] = chain([first], batches)
         if start_of(model) is not None:  # steps in their library may need all rows
             parts = [merged([*parts])]
             file.before = 0
-        with writer(output, answer) as write, bar:
+        with writer(output, answer, copied) as write, bar:
             for batch in parts:
                 rows = file.rows(batch)
                 values = call(rows)
                 if not n_rows:
                     compare_first(model_file, opened, file, model, name, rows, values)
                 values = values.reshape(len(batch), -1)
-                write(values.astype(answer.dtype, copy=False))
+                values = values.astype(answer.dtype, copy=False)
+                write(values, file.copied(batch))
                 n_rows += len(batch)
                 told = f"{n_rows:,} rows, {_speed(n_rows, perf_counter() - start)}"
                 bar.update(task, completed=file.table.done, description=told)
         end, done = perf_counter(), plural(n_rows, "row")
         if output is not None:
-            done = f"saved {output}: {done}, {plural(len(answer.names), 'column')}"
+            width = plural(len(copied) + len(answer.names), "column")
+            done = f"saved {output}: {done}, {width}"
         opened_in, speed = duration(start - began), _speed(n_rows, end - start)
         told = f"{done} in {duration(end - began)}: {opened_in} to open, then {speed}"
         typer.echo(told, err=True)
@@ -223,6 +305,15 @@ def _method(method: str | None, contribs: bool) -> str:
             "as well; give one of them."
         )
     return METHODS[asked]
+
+
+def _check_names(copied: Copied, answer: Answer) -> None:
+    for name in copied:
+        if name in answer.names:
+            raise InvalidInputError(
+                f"--keep {name}: the column of results is called {name!r}, too; rename "
+                "the column of the rows."
+            )
 
 
 def _described(model: Any, name: str) -> Answer:

@@ -22,6 +22,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.lib import format as npy
 
+from skforge._typing import Array
 from skforge.cli.errors import either
 from skforge.cli.values import number_in
 from skforge.exceptions import InvalidInputError, shortened
@@ -62,6 +63,7 @@ class Table(ExitStack):
     separator: str | None = None  # what seems to stand between cells, if not commas
     spelled = False  # whether texts such as NA stand for missing values
     names: list[str] | None = None  # of its columns
+    index: Sequence[str] = ()  # further columns, behind these: pandas' index
     width: int = 0  # how many columns it has
     total: int | None = None  # rows, or bytes of a CSV file; None if not known
     done: int = 0  # how many of these have been read
@@ -150,6 +152,19 @@ def _rows_at_a_time(width: int) -> int:
     return max(1, min(_ROWS, _VALUES // max(1, width)))
 
 
+class _Columns:
+    """Some columns of an array, copied some rows at a time."""
+
+    def __init__(self, rows: Array, places: Sequence[int]) -> None:
+        self._rows, self._places = rows, list(places)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, rows: slice) -> Array:
+        return self._rows[rows][:, self._places]
+
+
 class _NpyTable(Table):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -164,8 +179,9 @@ class _NpyTable(Table):
         self.total, self.width = shape
 
     def _read(self, places: Sequence[int]) -> Iterator[Batch]:
-        # without names, they are a range
-        yield self._rows[:, places[0] : places[-1] + 1]
+        first, end = places[0], places[-1] + 1
+        as_range = list(places) == list(range(first, end))
+        yield self._rows[:, first:end] if as_range else _Columns(self._rows, places)
 
 
 class _CsvTable(Table):
@@ -306,11 +322,13 @@ class _ParquetTable(Table):
         # pandas writes an index that is no range as a column
         index = (schema.pandas_metadata or {}).get("index_columns", [])
         self.names = [name for name in schema.names if name not in index]
+        self.index = [name for name in schema.names if name in index]
         self.width, self.total = len(self.names), self._file.metadata.num_rows
 
     def _read(self, places: Sequence[int]) -> Iterator[Batch]:
         assert self.names is not None
-        wanted = [self.names[i] for i in places]
+        every = [*self.names, *self.index]
+        wanted = [every[i] for i in places]
         step, columns = _rows_at_a_time(len(wanted)), list(dict.fromkeys(wanted))
         for batch in self._file.iter_batches(step, columns=columns, use_threads=False):
             yield batch.select(wanted)
