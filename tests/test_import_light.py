@@ -242,6 +242,49 @@ def test_workers_and_the_command_line_predict_without_scikit_learn(tmp_path):
         assert python(code).splitlines()[-1] == "[]"
 
 
+#: Files of libraries' models, and what the comparison of the first rows imports.
+SAVERS = {
+    "xgboost": lambda model, path: model.save_model(f"{path}.json"),
+    "lightgbm": lambda model, path: model.booster_.save_model(f"{path}.txt"),
+    "catboost": lambda model, path: model.save_model(f"{path}.cbm"),
+}
+ESTIMATORS = {
+    "xgboost": ("XGB", {"n_estimators": 3}),
+    "lightgbm": ("LGBM", {"n_estimators": 3, "verbose": -1}),
+    "catboost": (
+        "CatBoost",
+        {"iterations": 3, "verbose": 0, "allow_writing_files": False},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ["Classifier", "Regressor"])
+@pytest.mark.parametrize("library", SAVERS)
+def test_the_command_line_predicts_model_files_without_scikit_learn(
+    library, kind, tmp_path
+):
+    """Where it compares the first rows with the library, too."""
+    module = pytest.importorskip(library)
+    X = np.random.default_rng(0).normal(size=(80, 3))
+    name, params = ESTIMATORS[library]
+    model = getattr(module, name + kind)(**params).fit(X, (X[:, 0] > 0).astype(int))
+    SAVERS[library](model, tmp_path / "model")
+    (path,) = tmp_path.iterdir()
+    rows, out = str(tmp_path / "rows.csv"), str(tmp_path / "out.csv")
+    np.savetxt(rows, X, delimiter=",")
+    code = COMMAND.format(path=str(path), rows=rows, out=out, heavy=HEAVY)
+    imported = python(code).splitlines()[-1]
+    assert repr(library) in imported and "'pandas'" in imported  # it was asked
+    assert "sklearn" not in imported and "joblib" not in imported
+    np.testing.assert_array_equal(
+        np.loadtxt(out, skiprows=1).astype(np.float32),
+        model.predict(X).astype(np.float32),
+    )
+    light = "import os; os.environ['SKFORGE_CHECK'] = 'off'\n" + code
+    imported = python(light).splitlines()[-1]
+    assert repr(library) not in imported and "scipy" not in imported
+
+
 def test_the_command_line_says_what_it_needs():
     code = """
 import runpy, sys

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -80,9 +83,11 @@ class ModelLibrary:
 
     def answer(self, method: str, X: Any) -> Any:
         """Return the model's own answer, on one thread: others may add up otherwise."""
-        from joblib import parallel_config
+        with no_warnings(), ExitStack() as stack:
+            if "joblib" in sys.modules:  # as where there are estimators
+                from joblib import parallel_config
 
-        with no_warnings(), parallel_config("sequential"):
+                stack.enter_context(parallel_config("sequential"))
             return self.answers[method](X)
 
 
@@ -108,6 +113,8 @@ def library_of(
         return None
     name, module, opened = _OPENED[model.source]
     try:
+        with _without_sklearn():
+            import_module(module)
         return opened(path, forest, spec)
     except ImportError as error:
         raise NoLibraryError(f"{module} is not installed") from error
@@ -116,6 +123,26 @@ def library_of(
     except Exception as error:  # each library has its own errors
         said = (str(error).strip().splitlines() or [type(error).__name__])[-1]
         raise NoLibraryError(f"{name} cannot read {path.name}: {said}") from error
+
+
+#: Whether nobody else will use the libraries that this process imports.
+alone = False
+
+
+@contextmanager
+def _without_sklearn() -> Iterator[None]:
+    """Hide scikit-learn while a library is imported: LightGBM and XGBoost do without.
+
+    They import it for their estimators alone, and that takes longer than all else.
+    """
+    hides = alone and "sklearn" not in sys.modules
+    if hides:
+        sys.modules["sklearn"] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        if hides:
+            del sys.modules["sklearn"]
 
 
 # ------------------------------------------------------------ estimators

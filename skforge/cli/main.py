@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 
 from skforge._version import __version__
+from skforge.cli import library
 from skforge.cli.bench import bench, demo
 from skforge.cli.doctor import doctor
 from skforge.cli.errors import BAD_USAGE, OneLineGroup
@@ -46,6 +47,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without "×" or "µ"
+    library.alone = True
     app(prog_name="skforge")
 
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from skforge.cli.errors import warn
+from skforge.compiler.backend import backend_of
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.frames import coded_columns, is_pandas, placed
 from skforge.compiler.frontends.base import is_a, is_compiled, unwrap
 from skforge.compiler.frontends.members import has_members
+from skforge.compiler.runtime.schedules import ScheduleTable
 from skforge.exceptions import (
     InvalidInputError,
     InvalidModelError,
@@ -19,6 +23,11 @@ from skforge.exceptions import (
     with_article,
 )
 from skforge.prediction.answers import as_array
+from skforge.prediction.choose_targets import choose, compiled
+from skforge.prediction.parameters import Parameters
+from skforge.prediction.predictor import ForestPredictor
+from skforge.prediction.shadow import shadow_state
+from skforge.prediction.verification import verify
 from skforge.sources.base import adapter_of
 from skforge.sources.fitted import is_estimator, model_of
 from skforge.sources.row_spec import row_spec
@@ -90,6 +99,8 @@ def _check_model(path: Path, model: Any) -> None:
 def fitted(model: Any, rows: Any, **options: Any) -> Any:
     if is_compiled(model) and not options:
         return model
+    if isinstance(model, Forest) and not options:
+        return _of_file(model, rows)
     from skforge import CompiledForest
 
     with warnings.catch_warnings():
@@ -99,6 +110,50 @@ def fitted(model: Any, rows: Any, **options: Any) -> Any:
             return model.set_params(**options).fit(rows)
         source = getattr(model, "forest", model)  # of a CompiledModule
         return CompiledForest(source, **{"tuning": "off", **options}).fit(rows)
+
+
+def _of_file(forest: Forest, rows: Any) -> Any:
+    """Return what ``CompiledForest(forest, tuning="off").fit(rows)`` does.
+
+    It is no estimator until one is needed: importing scikit-learn takes longer than all
+    else.
+    """
+    from skforge.persistence.loaded import LoadedForest
+
+    if is_pandas(rows) and forest.source == "lightgbm":  # by which it knows categories
+        forest = placed(forest, coded_columns(rows))
+    choice = choose("auto", None, forest, "auto", "exact")
+    module = compiled(forest, choice, "exact", None)
+    for part in module.parts:
+        if backend_of(part.target).native:
+            part.kernels.kernel(0)
+        else:
+            part.compile_all()
+    predictor = ForestPredictor(module, forest)
+    verify(predictor, rows, missing_is_fine=True)
+    predictor.counters.reset()
+    model: Any = object.__new__(LoadedForest)
+    vars(model).update(
+        {field.name: field.default for field in fields(Parameters)},
+        estimator=forest,
+        tuning="off",
+        estimator_=forest,
+        forest_=forest,
+        schedule_=ScheduleTable(module.schedules),
+        target_=module.target,
+        fitted_target_=module.target,
+        gpu_min_rows_=getattr(module, "gpu_min_rows", None),
+        tuning_result_=None,
+        compile_time_=0.0,
+        _asked=("auto", "exact"),
+        _tables=choice.tables,
+        _split=None,
+        _fallback="",
+        _fingerprint=predictor.fingerprint,
+        _predictor=predictor,
+        **shadow_state(),
+    )
+    return model
 
 
 def quiet(model: Any, name: str) -> Callable[[Any], Any]:

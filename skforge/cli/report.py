@@ -24,7 +24,6 @@ from skforge.compiler.forest.reference import differing_rows
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import duration, plural, three_digits
 from skforge.prediction.answers import as_array
-from skforge.tuning.measure.bench import in_rounds
 from skforge.tuning.search.ranges import merged
 
 if TYPE_CHECKING:
@@ -49,6 +48,8 @@ def interleave(
     >>> times["a"].shape
     (3,)
     """
+    from skforge.tuning.measure.bench import in_rounds  # imports what estimates times
+
     slot = seconds / max(1, rounds * len(calls))
     timed = [_sampler(call, slot, clock) for call in calls.values()]
     end = clock() + 2 * seconds

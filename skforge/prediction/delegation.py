@@ -18,7 +18,7 @@ from skforge.compiler.forest.outputs import CLASSIFICATION
 from skforge.compiler.frontends import base, refuse_untrained
 from skforge.compiler.frontends.members import has_members
 from skforge.exceptions import InvalidInputError, UnsupportedModelError, warn
-from skforge.sources.fitted import is_estimator, task_of
+from skforge.sources.fitted import estimator_type, is_estimator, task_of
 from skforge.sources.stored_model import StoredModel
 
 
@@ -51,14 +51,11 @@ def tags_of(model: Any, forest: Forest | None) -> Tags:
         return deepcopy(get_tags(model))
     tags = get_tags(BaseEstimator())
     task = forest.task if forest is not None else task_of(model)
+    tags.estimator_type = estimator_type(task)
     if task in CLASSIFICATION:
-        tags.estimator_type = "classifier"
         tags.classifier_tags = ClassifierTags(multi_label=task == "multilabel")
-    elif task is not None:
-        kinds = {"regression": "regressor", "outlier": "outlier_detector"}
-        tags.estimator_type = kinds.get(task, "ranker")
-        if task != "outlier":
-            tags.regressor_tags = RegressorTags()
+    elif task not in (None, "outlier"):
+        tags.regressor_tags = RegressorTags()
     tags.input_tags.allow_nan = tags.input_tags.sparse = True
     return tags
 

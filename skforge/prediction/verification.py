@@ -9,14 +9,12 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from joblib import parallel_config
 from numpy.typing import NDArray
-from sklearn.utils import _safe_indexing
-from sklearn.utils.validation import _num_samples
 
 from skforge._compat import no_warnings
 from skforge._typing import Array
 from skforge.compiler.backend import on_device
+from skforge.compiler.forest.frames import is_pandas
 from skforge.compiler.forest.rows import read_columns
 from skforge.compiler.forest.sparse_rows import dense_blocks
 from skforge.compiler.outputs.answers import of_scores
@@ -82,6 +80,8 @@ def verify(predictor: ForestPredictor, X: Any, missing_is_fine: bool) -> None:
 
 def verify_members(predictor: ForestPredictor, X: Any) -> None:
     """Compare answers bit by bit; ``fit`` of each member has compared its kernels."""
+    from joblib import parallel_config
+
     at = sampled(X)
     drawn = sum(member._compiled().checked[1] for member in predictor.source.members)
     predictor.checked = len(at), drawn
@@ -168,15 +168,27 @@ def sampled(X: Any, most: int = SAMPLE_ROWS) -> NDArray[np.intp]:
     return np.unique(np.linspace(0, max(0, _num_samples(X) - 1), most).astype(int))
 
 
+def _num_samples(X: Any) -> int:
+    if (type(X) is np.ndarray and X.ndim) or is_pandas(X):
+        return len(X)
+    from sklearn.utils.validation import _num_samples
+
+    return int(_num_samples(X))
+
+
 def take_rows(X: Any, at: NDArray[np.intp]) -> Any:
     if type(X) is np.ndarray:
         return X[at]  # scikit-learn looks for plug-ins of data frames: 7 to 25 ms
+    if is_pandas(X):
+        return X.take(at)
     if is_device_array(X):
         return on_device().rows_on_host(X, at)
     if hasattr(X, "tocsr"):
         return X.tocsr()[at]
     is_table = hasattr(X, "columns") or hasattr(X, "iloc")
     if isinstance(X, (np.ndarray, list)) or is_table:
+        from sklearn.utils import _safe_indexing
+
         return _safe_indexing(X, at)
     return np.asarray(X)[at]
 

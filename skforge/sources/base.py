@@ -494,7 +494,8 @@ _HOMES = {
 def adapter_of(model: Any) -> type[Source] | None:
     if isinstance(model, StoredModel):
         return _adapter_for(model.kind)
-    for home in _HOMES:
+    # the others import their libraries, and take no forest
+    for home in ("files",) if isinstance(model, Forest) else _HOMES:
         import_module(f"skforge.sources.{home}")
     return next((adapter for adapter in ADAPTERS if adapter.detects(model)), None)
 

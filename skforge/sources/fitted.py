@@ -27,6 +27,14 @@ from skforge.sources.stored_model.model import StoredModel
 FITTED = frozenset({"best_iteration", "best_score"})
 
 
+def estimator_type(task: str | None) -> str | None:
+    """Return how scikit-learn calls models with a forest's task."""
+    if task is None or task in CLASSIFICATION:
+        return task and "classifier"
+    kinds = {"regression": "regressor", "outlier": "outlier_detector"}
+    return kinds.get(task, "ranker")
+
+
 def model_of(wrapper: Any) -> Any:
     state = wrapper.__dict__
     return state.get("estimator_", state.get("_stored", state.get("estimator")))
@@ -62,6 +70,8 @@ def no_attribute(wrapper: Any, name: str) -> str:
             return f"{text}. {UNKNOWN}"
         if (stored := wrapper.__dict__.get("_stored")) is not None:
             kind = stored.tags.get("estimator_type") or "classifier"
+        elif isinstance(model, Forest):
+            kind = estimator_type(model.task) or "classifier"
         else:
             kind = wrapper.__sklearn_tags__().estimator_type or "classifier"
         if kind != "classifier":
