@@ -35,7 +35,8 @@ from skforge.exceptions import (
     with_article,
 )
 from skforge.persistence.loaded import LoadedForest, StoredArrays
-from skforge.persistence.ready import Becoming, Note
+from skforge.persistence.note import Note
+from skforge.persistence.ready import Becoming
 from skforge.prediction.shadow import shadow_state
 from skforge.runtime import records
 from skforge.runtime.records import entry

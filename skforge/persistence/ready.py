@@ -1,11 +1,10 @@
 """Loaded models that answer from the cache before anything else of them is made.
 
 The first process that calls a method of a file's model notes in the cache which code
-and arrays answered: the compiled entry, the kernels that were compared by then, and how
-mappings are read. Later processes link these and call the entry. Rows that the entry
-declines, and all that is not a prediction, take the model whole from the file, with the
-modules that this needs. ``warm_up`` links the same, if a process has warmed up before,
-so that the cache has all the rest, too.
+and arrays answered (:mod:`skforge.persistence.note`). Later processes link these and
+call the entry. Rows that the entry declines, and all that is not a prediction, take the
+model whole from the file, with the modules that this needs. ``warm_up`` links the same,
+if a process has warmed up before, so that the cache has all the rest, too.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from contextlib import suppress
 from copy import copy, deepcopy
 from functools import lru_cache, partial
 from types import MethodType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -29,27 +28,23 @@ from skforge.runtime.entries import EntrySizes, KernelTable
 from skforge.runtime.loading import LoadedCode
 from skforge.runtime.python_objects import is_known_python, numpy_api
 
-if TYPE_CHECKING:
-    from skforge.prediction.predictor import ForestPredictor
-    from skforge.sources.base import Source
-
 #: Held while a model is made whole. It must not wait for a thread that a fork ended.
 _lock = RLock()
 
 
 def ready(digest: str, load: Callable[[], Any]) -> ReadyForest | None:
     """Return what the cache has to answer for a file; ``load`` loads the rest."""
-    record = _record(digest)
+    record = record_of(digest)
     return None if record is None else ReadyForest(record, load)
 
 
-def _record(digest: str) -> Any:
-    key = _key(digest)
+def record_of(digest: str) -> Any:
+    key = key_of(digest)
     stored = None if key is None else object_cache.find(key)
     return None if stored is None else json.loads(stored)
 
 
-def _key(digest: str) -> str | None:
+def key_of(digest: str) -> str | None:
     here = _machine_key()
     if here is None or not object_cache.keeps():
         return None
@@ -87,8 +82,6 @@ def _read_dicts(key: str, digest: str) -> Any:
 
 #: Packages whose rows take a whole model: who has imported one may have such rows.
 _OF_ROWS = {"pandas", "polars", "pyarrow", "scipy.sparse"}
-#: Methods that a model answers by way of another one.
-_BY_OTHERS = {"predict_log_proba"}
 _FLOATS = np.dtype(np.float32), np.dtype(np.float64)
 #: Rows of a batch that is answered in parts: a multiple of what kernels and CatBoost's
 #: exponential take at a time, so that each row has the bits that it has in the whole.
@@ -97,122 +90,6 @@ _PART = 64
 
 def takes_whole(modules: Iterable[str]) -> bool:
     return not _OF_ROWS.isdisjoint(modules)
-
-
-class Note:
-    def __init__(self, digest: str) -> None:
-        self._digest = digest
-
-    def __call__(self, predictor: ForestPredictor, method: str) -> None:
-        key, source, module = _key(self._digest), predictor.source, predictor.module
-        entry = predictor.entries.get(method)
-        holder: Any = getattr(entry, "__self__", None)
-        labels = _labels_out(getattr(holder, "labels", None))
-        from skforge.compiler.runtime.entry.mappings import cached_reader
-
-        if key is None or holder is None or not holder.alone or labels is None:
-            return
-        kernels, code = self._kernels(module), holder.jit.cache_key
-        if not kernels or code is None:
-            return
-        firsts = module.kernels.first_rows
-        known = _record(self._digest)
-        if known is None or known["ranges"] != firsts:
-            known = {"entries": {}, "kernels": [], "warm": None}
-        for number, place, digest in known["kernels"]:  # of batches that came before
-            if digest == object_cache.digest_of(place, stored_kernels.KERNELS):
-                kernels.setdefault(number, [number, place, digest])
-        record = {
-            "direct": source.direct and not source.warning,
-            "lists": _reads_lists(source),
-            "ranges": firsts,
-            "kernels": [kernels[number] for number in sorted(kernels)],
-            "columns": (columns := _columns_out(predictor)),
-            "reader": columns and cached_reader(),
-            "dtype": predictor.forest.input_dtype.name,
-            "converts": source.limit == np.inf,
-            "warm": known["warm"],
-            "entries": {
-                **known["entries"],
-                method: [*code, labels, [*holder.sizes], holder.loops],
-            },
-        }
-        self._keep(record, known)
-        module.kernels.note = self.kernel
-
-    def _keep(self, record: Any, known: Any) -> None:
-        key = _key(self._digest)
-        if key is not None and record != known:
-            object_cache.store(key, json.dumps(record).encode())
-
-    def kernel(self, table: Any, number: int, kernel: Any) -> None:
-        """Note a kernel that came after the entries."""
-        from skforge.compiler.runtime.kernels import suits_entries
-
-        known = _record(self._digest)
-        own = table.cache.kernel(table.ranges[number][1], table.element)
-        if known is None or kernel is not own or not suits_entries(kernel):
-            return
-        if known["ranges"] != table.first_rows or kernel.cache_key is None:
-            return
-        kernels = {entry[0]: entry for entry in known["kernels"]}
-        kernels[number] = [number, *kernel.cache_key]
-        record = {**known, "kernels": [kernels[number] for number in sorted(kernels)]}
-        self._keep(record, known)
-
-    def warmed(
-        self,
-        predictor: ForestPredictor,
-        methods: Iterable[str],
-        batch_sizes: Any,
-        used: Iterable[tuple[str, str]],
-    ) -> None:
-        """Note what ``warm_up`` used of the cache, if entries answer all methods."""
-        known = _record(self._digest)
-        if known is None or not known["entries"].keys() >= {*methods} - _BY_OTHERS:
-            return
-        table, sizes = predictor.module.kernels, np.ravel(batch_sizes)
-        every = range(len(table.ranges))
-        needed = every if batch_sizes is None else map(table.number, sizes)
-        if not {*needed} <= {entry[0] for entry in known["kernels"]}:
-            return
-        before = known["warm"] or {"sizes": [], "used": []}
-        some = batch_sizes is not None and before["sizes"] is not None
-        warm = {
-            "sizes": sorted({*sizes.tolist(), *before["sizes"]}) if some else None,
-            "used": sorted({*map(tuple, before["used"]), *used}),
-        }
-        from skforge.compiler.runtime.entry.mappings import cached_reader
-
-        reader = known["columns"] and cached_reader()
-        self._keep({**known, "warm": warm, "reader": reader}, known)
-
-    def _kernels(self, module: Any) -> dict[int, list[Any]]:
-        from skforge.compiler.runtime.kernels import suits_entries
-        from skforge.compiler.target import Target
-
-        found: dict[int, list[Any]] = {}
-        table, kernels = module.kernels, module.compiler
-        if table.element != "accumulator" or module.target != Target.host():
-            return found
-        with kernels.lock:
-            for number in table.compiled():
-                kernel = table.kernel(number)
-                own = kernels.kernel(table.ranges[number][1], table.element)
-                if kernel is own and suits_entries(kernel):  # entries decline the rest
-                    if kernel.cache_key is None:
-                        return {}
-                    found[number] = [number, *kernel.cache_key]
-        return found
-
-
-def _labels_out(labels: Any) -> Any:
-    from skforge.runtime.records import plain_out
-
-    plain = {bool, int, float, str}
-    if labels is None or not plain.issuperset(map(type, np.ravel(labels).tolist())):
-        return None
-    return plain_out(labels)
 
 
 def _labels_in(labels: Any) -> Any:
@@ -232,30 +109,6 @@ def _loops_in(loops: list[Any]) -> dict[str, int]:
     if len(known) < len(found):
         raise LookupError(*found)
     return known
-
-
-def _reads_lists(source: Source) -> bool:
-    """Tell whether lists of floats are read as arrays of them are, without a word."""
-    array = np.full((1, source.forest.n_features), 0.5)
-    reads = [source.read(array), source.read(array.tolist())]
-    if any(read is None or read[1] for read in reads):
-        return False
-    of_array, of_list = (read[0] for read in reads if read is not None)
-    return of_array.dtype == of_list.dtype and np.array_equal(of_array, of_list)
-
-
-def _columns_out(predictor: ForestPredictor) -> Any:
-    from skforge.exceptions import InvalidInputError
-    from skforge.runtime.mappings import MappingColumns
-    from skforge.runtime.records import plain_in, plain_out
-
-    with suppress(InvalidInputError):  # the model knows no names
-        columns = predictor.source.columns()
-        if columns is not None and not columns.by_frame:
-            written = plain_out(columns)
-            same = repr(plain_in(MappingColumns, written, "")) == repr(columns)
-            return written if same else None
-    return None
 
 
 class Becoming:

@@ -34,7 +34,7 @@ import skforge
 from skforge import CompiledForest, Schedule
 from skforge._container import content_of, identity
 from skforge.compiler.runtime.entry import mappings
-from skforge.persistence import ready
+from skforge.persistence import note, ready
 from skforge.persistence.ready import ReadyForest
 from skforge.runtime import object_cache, stored_kernels
 from skforge.runtime.loading import LoadedCode
@@ -507,7 +507,7 @@ def test_contributions_and_lost_code_make_it_whole(
     skforge.load(path).warm_up()
     assert is_ready(skforge.load(path).warm_up())
     assert not is_ready(skforge.load(path).warm_up(contribs=True))
-    stored = object_cache.find(str(ready._key(path_digest(path))))
+    stored = object_cache.find(str(ready.key_of(path_digest(path))))
     assert stored is not None
     record = json.loads(stored)
     kernels = {key for _, key, _ in record["kernels"]}
@@ -622,14 +622,14 @@ def test_a_kernel_that_is_replaced_before_the_note_is_not_noted(
     content = stored_kernels.find(foreign.name)
     assert content is not None
     foreign.unlink()
-    path, honest = saved(FOREST.fit(X, Y), tmp_path), ready.Note.__call__
+    path, honest = saved(FOREST.fit(X, Y), tmp_path), note.Note.__call__
 
-    def late(note: Any, predictor: Any, method: str) -> None:
+    def late(self: Any, predictor: Any, method: str) -> None:
         (own,) = (folder / "kernels").iterdir()
         assert stored_kernels.add(own.name, content)
-        honest(note, predictor, method)
+        honest(self, predictor, method)
 
-    monkeypatch.setattr(ready.Note, "__call__", late)
+    monkeypatch.setattr(note.Note, "__call__", late)
     same(skforge.load(path).predict_proba(X[:2]), FOREST.predict_proba(X[:2]))
     with pytest.raises(skforge.exceptions.VerificationError):
         skforge.load(path).predict_proba(X[:1])
@@ -666,7 +666,7 @@ def test_code_that_is_lost_is_compiled_again(
     path = saved(FOREST.fit(X, Y), tmp_path)
     fast = loaded(path)
     ready._code_of.cache_clear()
-    record = ready._key(path_digest(path))
+    record = ready.key_of(path_digest(path))
     for kind in ("kernels", "objects") if lost == "all" else (lost,):
         for file in (folder / kind).iterdir():
             if file.name != record:
@@ -700,7 +700,7 @@ def test_a_record_keeps_what_other_processes_noted(
     written, honest = [], object_cache.store
 
     def store(key: str, payload: bytes) -> None:
-        if key == ready._key(path_digest(path)):
+        if key == ready.key_of(path_digest(path)):
             written.append(json.loads(payload))
         honest(key, payload)
 
@@ -721,7 +721,7 @@ def test_a_record_names_every_method_that_was_called(tmp_path: Path) -> None:
     path = saved(FOREST.fit(X, Y), tmp_path)
     for called in (("predict",), ("predict_proba",), ("predict_raw",)):
         loaded(path, *called)
-    key = ready._key(path_digest(path))
+    key = ready.key_of(path_digest(path))
     assert key is not None
     stored = object_cache.find(key)
     assert stored is not None
