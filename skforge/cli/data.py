@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from skforge._typing import Array
 from skforge.cli import values
 from skforge.cli.errors import either, warn
 from skforge.cli.models import forest_of, live_model
@@ -78,7 +79,7 @@ class RowsFile(ExitStack):
 
     def rows(self, batch: Batch) -> Any:
         if isinstance(batch, np.ndarray) and batch.dtype != object:
-            return batch[:, : len(self._read_columns)]
+            return self._spread(batch[:, : len(self._read_columns)])
         if self.spec.unread:
             raise InvalidInputError(
                 f"{self.table.name} cannot be read as rows of the model: "
@@ -91,7 +92,7 @@ class RowsFile(ExitStack):
         if plain and not self.spec.framed:
             how = {"dtype": self.spec.dtype, "casting": "unsafe"}
             with np.errstate(over="ignore"):
-                return np.stack([*parts.values()], axis=1, **how)
+                return self._spread(np.stack([*parts.values()], axis=1, **how))
         try:
             from pandas import DataFrame
         except ImportError as error:
@@ -101,6 +102,15 @@ class RowsFile(ExitStack):
             ) from error
         names = self.spec.names or range(self.spec.width)
         return DataFrame({names[feature]: part for feature, part in parts.items()})
+
+    def _spread(self, rows: Array) -> Array:
+        """Return rows with zeros for columns of the model that no tree reads."""
+        read = [i for i, place in enumerate(self._places) if place is not None]
+        if len(read) == len(self._places):
+            return rows
+        spread = np.zeros((len(rows), len(self._places)), rows.dtype)
+        spread[:, read] = rows
+        return spread
 
     def _part(self, feature: int, column: Any) -> Any:
         spec, spelled = self.spec, self.table.spelled

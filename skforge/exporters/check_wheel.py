@@ -167,9 +167,9 @@ def _encoded(
     yield "whole numbers, booleans and bytes", other, texts
     if columns is None:
         return
-    names = [rule.name for rule in columns.rules]
     values = {_UNKNOWN: ["any"] * len(cells)}
-    values |= {n: cells[:, i].tolist() for i, n in reversed([*enumerate(names)])}
+    for rule in reversed(columns.rules):
+        values[rule.name] = cells[:, rule.place].tolist()
     lines = [
         dict(zip(values, row, strict=True))
         for row in zip(*values.values(), strict=True)

@@ -119,6 +119,9 @@ class Mappings:
             if rule.table is not None
         }
         self._places = {at: rule.place for at, rule in enumerate(rules)}
+        #: Where the rules' values are in an array of objects.
+        whole = self._count == columns.width
+        self._at = slice(None) if whole else [*self._places.values()]
         #: Writes one row, columns without a rule included.
         self._pack = None
         written = {*self._places.values()}
@@ -207,8 +210,8 @@ class Mappings:
         values = self._values(X)
         if values is None or not _COMMON.issuperset(map(type, values)):
             return None
-        objects = np.empty((1, self._count), object)
-        objects[0] = values
+        objects = np.zeros((1, self._columns.width), object)
+        objects[0, self._at] = values
         return objects
 
     def rows(self, X: Any) -> Array | None:
@@ -297,9 +300,9 @@ class Mappings:
     def frame(self, X: Any) -> Any:
         if self._columns.by_objects:
             columns, _ = self._read(X)
-            objects = np.empty((len(columns[0]), self._count), object)
+            objects = np.zeros((len(columns[0]), self._columns.width), object)
             for at, column in enumerate(columns):
-                objects[:, at] = column
+                objects[:, self._places[at]] = column
             return objects
         try:
             import pandas as pd

@@ -312,10 +312,12 @@ class Source:
                 "same name; pass a DataFrame or an array."
             )
         unseen = None if reading is None else reading.unseen
-        rules = []
+        rules, dropped = [], forest.dropped_columns
         for index, (name, labels) in enumerate(
             zip(names, forest.category_names or [()] * len(names), strict=True)
         ):
+            if index in dropped:
+                continue
             how: dict[str, Any] = {}
             if labels:
                 table = {label: float(code) for code, label in enumerate(labels)}
@@ -323,7 +325,8 @@ class Source:
             rules.append(ColumnRule(str(name), index, categories=labels or None, **how))
         dtype, hashed = forest.input_dtype.str, forest.hashed is not None
         by_frame = reading is None or hashed
-        return MappingColumns(tuple(rules), len(names), dtype, False, by_frame, hashed)
+        sizes = len(names), dtype, bool(dropped)
+        return MappingColumns(tuple(rules), *sizes, by_frame, hashed)
 
     def _reading(self, **how: Any) -> Reading:
         names = getattr(self.stored or self.model, "feature_names_in_", None)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from skforge.compiler.forest import frames
-from skforge.compiler.forest.rows import prepare_rows
+from skforge.compiler.forest.rows import places_in, prepare_rows, with_dropped
 from skforge.compiler.forest.sparse_rows import most_entries
 from skforge.exceptions import InvalidInputError
 from skforge.sources import plain
@@ -110,6 +110,9 @@ class CatBoostSource(Source):
             X = plain.array_of(X) if type(X) is list else X
             wide = type(X) is np.ndarray and X.ndim == 2 and X.shape[1] > width
             return X[:, :width] if wide else X
+        if (places := places_in(self.forest, X)) is not None:
+            passes = self._passes_over(X, places)
+            return with_dropped(self.forest, X, places) if passes else X
         labels = frames.column_names(X)
         if hashed is not None and len(labels) > width:
             return X  # it reads further columns as numbers, which they may not be

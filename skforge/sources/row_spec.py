@@ -118,9 +118,11 @@ def _of_forest(forest: Forest, names: tuple[str, ...] | None) -> RowSpec:
     known = {i: labels for i, labels in enumerate(forest.category_names) if labels}
     own_lists = forest.source in ("xgboost", "lightgbm")
     hashed = None if forest.hashed is None else forest.hashed.reader(None)
+    used = frozenset(range(forest.n_columns)) - forest.dropped_columns
     return RowSpec(
         forest.n_columns,
         given_names(names or forest.column_names),
+        used if forest.dropped_columns else None,
         categories=known,
         unread=unplaced(forest) if forest.lacks_columns else "",
         hashed={} if hashed is None else hashed.spelled_booleans(),

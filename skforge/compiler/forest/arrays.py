@@ -71,6 +71,11 @@ class _Known:
     _valid: bool
 
 
+def dropped_name(column: int) -> str:
+    """Return what stands for the name of a column that a model has dropped."""
+    return f"(dropped column {column})"
+
+
 @dataclass(frozen=True, eq=False)
 class ForestArrays(_Known):
     """The fields of a forest; ``Forest`` documents each."""
@@ -189,6 +194,17 @@ class ForestArrays(_Known):
         """The names of the columns of the source's rows, if they have any."""
         names = self.feature_names
         return None if names is None else names[: self.n_columns]
+
+    @property
+    def dropped_columns(self) -> frozenset[int]:
+        """The columns that CatBoost's ``drop_unused_features()`` left without a name.
+
+        Arrays have them at their places; frames need not have them.
+        """
+        names = self.column_names if self.source == "catboost" else None
+        return frozenset(
+            i for i, name in enumerate(names or ()) if name == dropped_name(i)
+        )
 
     @property
     def names_categories(self) -> bool:

@@ -38,6 +38,8 @@ def prepare_rows(forest: Forest, X: Any, made: bool = True) -> Array:
         and (made or forest.hashed is None)
     ):
         return X  # the checks below cost more than walking one row
+    if (places := places_in(forest, X)) is not None:
+        X = with_dropped(forest, X, places)
     if forest.hashed is not None:
         return _reader_of(forest.hashed, forest.column_names).rows(X)
     if isinstance(X, np.ndarray):
@@ -81,6 +83,43 @@ def _of_frame(forest: Forest, X: Any) -> Array:
     dtype, read = forest.input_dtype, frames.any_numbers
     with np.errstate(all="ignore"):
         return coded.numbers(X, dtype, unseen=unseen, read=read)
+
+
+def places_in(forest: Forest, X: Any) -> list[int] | None:
+    """Return where a frame has the columns that a model with dropped ones still names.
+
+    A number stands for a dropped one, which no tree tests. None: the model has dropped
+    none, or CatBoost refuses the frame, which finds columns by name but categories
+    where those of training were.
+    """
+    dropped, names = forest.dropped_columns, forest.column_names or ()
+    if not dropped or not (frames.is_pandas(X) or frames.is_table(X)):
+        return None
+    labels = frames.column_names(X)
+    place = {label: i for i, label in enumerate(labels)}
+    kept = [i for i in range(len(names)) if i not in dropped]
+    if len(place) < len(labels) or any(names[i] not in place for i in kept):
+        return None
+    flags = () if forest.hashed is None else forest.hashed.is_category
+    categories = {*np.flatnonzero(flags).tolist()}
+    if any((i in categories) != (place[names[i]] in categories) for i in kept):
+        return None
+    number = next((place[names[i]] for i in kept if i not in categories), None)
+    if number is None:
+        return None
+    return [number if i in dropped else place[name] for i, name in enumerate(names)]
+
+
+def with_dropped(forest: Forest, X: Any, places: list[int]) -> Any:
+    """Return a frame with the model's columns, named as in the forest."""
+    names = [*(forest.column_names or ())]
+    if frames.is_pandas(X):
+        return X.iloc[:, places].set_axis(names, axis=1)
+    if hasattr(X, "get_columns"):  # of polars
+        columns = X.get_columns()
+        named = zip(places, names, strict=True)
+        return X.select([columns[i].alias(name) for i, name in named])
+    return X.select(places).rename_columns(names)
 
 
 def _names_count(forest: Forest, X: Any) -> bool:

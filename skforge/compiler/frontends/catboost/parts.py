@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from skforge._typing import Array, Bools, Int32s, Uint64s
 from skforge.compiler.forest import validation
+from skforge.compiler.forest.arrays import dropped_name
 from skforge.compiler.frontends.arrays import Floats, Ints, offsets, starts
 from skforge.exceptions import UnsupportedModelError
 
@@ -86,6 +87,8 @@ def damaged(what: str) -> NoReturn:
 #: Kinds of features; those from which CatBoost makes further ones are refused.
 KINDS = ("float", "categorical", "text", "embedding")
 REFUSED = KINDS[2:]
+#: Most columns of which ``drop_unused_features()`` left nothing but their places.
+_MOST_DROPPED = 1 << 16
 
 
 def check_borders(of: Array, borders: Array) -> None:
@@ -110,18 +113,17 @@ def columns_of(
     for kind in REFUSED:
         refuse_features(kind, [name or str(column) for column, name in features[kind]])
     known = {column: (name, kind) for kind in KINDS for column, name in features[kind]}
-    n_columns = sum(len(features[kind]) for kind in KINDS)
-    if sorted(known) != list(range(n_columns)):
-        if len(known) < n_columns or min(known) < 0:
-            damaged("its columns are not numbered from 0")
-        lost = next(i for i in range(n_columns) if i not in known)
-        raise UnsupportedModelError(
-            f"The CatBoost model has no column {lost}, but later ones, as after "
-            "drop_unused_features(), which does not say how many columns rows have. "
-            "Compile the model without that call: its predictions are the same."
-        )
-    names = tuple(known[column][0] for column in range(n_columns))
-    return names, tuple(known[column][1] for column in range(n_columns))
+    n_known = sum(len(features[kind]) for kind in KINDS)
+    n_columns = max(known, default=-1) + 1
+    if len(known) < n_known or min(known, default=0) < 0:
+        damaged("its columns are not numbered from 0")
+    if n_columns > n_known + _MOST_DROPPED:
+        damaged(f"it has a column {n_columns - 1}, but only {n_known} of those before")
+    columns = [
+        known.get(column, (dropped_name(column), KINDS[0]))
+        for column in range(n_columns)
+    ]
+    return tuple(name for name, _ in columns), tuple(kind for _, kind in columns)
 
 
 def nan_goes_right(mode: Any, has_nans: Any) -> bool:
