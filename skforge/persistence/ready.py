@@ -192,6 +192,15 @@ class ReadyForest(Becoming):
             getattr(self, method)  # is bound now, and not by a request
         return self
 
+    def counters(self) -> dict[str, dict[str, int]]:
+        """See :meth:`skforge.CompiledForest.counters`."""
+        if (ready := _ready_of(self)) is None:
+            counts: dict[str, dict[str, int]] = _loaded(self).counters()
+            return counts
+        from skforge.prediction.counters import Counters
+
+        return Counters(ready.counts).read()
+
     def __repr__(self) -> str:
         return repr(_loaded(self))
 

@@ -211,7 +211,6 @@ WAKES: dict[str, Any] = {
     "deep copy": copy.deepcopy,
     "pickle": pickle.dumps,
     "clone": clone,
-    "counters": lambda fast: fast.counters(),
     "a test": lambda fast: hasattr(fast, "no_such_thing"),
 }
 
@@ -312,6 +311,8 @@ def test_calls_are_counted_before_and_after(tmp_path: Path) -> None:
         fast.predict_proba(rows)
     assert is_ready(fast)
     assert fast.counters()["entry"] == {"calls": 3, "rows": 8}
+    assert fast.counters().keys() == {"entry", "kernel", "steps", "library"}
+    assert is_ready(fast)
     fast.predict_proba(pd.DataFrame(X[:2]))
     kept = fast.counters()
     assert sum(kept[name]["calls"] for name in kept) == 4
