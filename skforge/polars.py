@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from skforge import config
+from skforge._compat import no_warnings
 from skforge.compiler.frontends.base import is_compiled
-from skforge.exceptions import InvalidInputError, with_article
+from skforge.exceptions import InvalidInputError, VerificationError, with_article
 from skforge.persistence.loading import load
 from skforge.prediction.answers import METHODS, Answer, Array, described
+from skforge.prediction.differences import difference
 from skforge.sources.row_spec import RowSpec, row_spec
 
 if TYPE_CHECKING:
@@ -21,6 +25,9 @@ if TYPE_CHECKING:
     from skforge.estimators import CompiledForest
 
 __all__ = ["predict"]
+
+#: Rows of an expression's first batch that are compared.
+_COMPARED = 32
 
 
 def predict(
@@ -116,6 +123,8 @@ class _Predictor:
     method: str
     answer: Answer
     rows: RowSpec
+    #: Whether rows were not compared yet: not empty until they are.
+    unmet: list[bool] = field(default_factory=lambda: [True])
 
     def __call__(self, rows: pl.Series) -> pl.Series:
         if not len(rows):
@@ -126,7 +135,39 @@ class _Predictor:
         else:
             frame = {name: frame[name] for name in names if name in frame.columns}
         answer = getattr(self.model, self.method)(frame)
-        return self.series(self.answer.shaped(answer, len(rows)))
+        shaped = self.answer.shaped(answer, len(rows))
+        live = "estimator_" in vars(self.model)  # files need no pandas
+        if live and self.unmet and config.compares_forms():
+            self.meet(rows, shaped)
+            self.unmet.clear()
+        return self.series(shaped)
+
+    def meet(self, rows: pl.Series, answer: Array) -> None:
+        """Compare the first rows with the answers to pandas' frame of them.
+
+        Raise VerificationError if a bit differs. Frames that the model refuses, such as
+        one with texts where training had categories, tell nothing.
+        """
+        first = rows.head(_COMPARED).struct.unnest()
+        if not find_spec("pandas") or not all(map(_is_plain, first.dtypes)):
+            return
+        try:
+            with no_warnings():
+                frame: Any = first.to_pandas()
+                if self.rows.names is None:
+                    frame = frame.to_numpy(np.float64)
+                else:
+                    frame = frame[[n for n in self.rows.names if n in frame.columns]]
+                expected = getattr(self.model, self.method)(frame)
+        except Exception:  # noqa: BLE001 - of any library
+            return
+        expected = self.answer.shaped(expected, len(first))
+        if found := difference(answer[: len(first)], expected):
+            raise VerificationError(
+                f"row {found.rows[0]}: {self.method} of Polars' columns gives "
+                f"{found.value}, and of pandas' frame of them {found.expected}. Please "
+                "report this, and use the model's own method until it is fixed."
+            )
 
     def series(self, answer: Array) -> pl.Series:
         import polars as pl
@@ -136,6 +177,13 @@ class _Predictor:
         schema = dict.fromkeys(self.answer.names, dtype)
         frame = pl.DataFrame(answer, schema, orient="row")
         return frame.to_series() if self.answer.width is None else frame.to_struct()
+
+
+def _is_plain(dtype: pl.DataType) -> bool:
+    """Tell whether pandas has such columns as they are: numbers, booleans and texts."""
+    import polars as pl
+
+    return dtype.is_numeric() or dtype in (pl.Boolean, pl.String)
 
 
 def _array(frame: pl.DataFrame, spec: RowSpec) -> Array:
