@@ -335,7 +335,11 @@ def stored_votes(t: Trial) -> None:
 @fault(
     "columns-in-c-order",
     "an answer of another memory order",
-    (_OF_SCORES, "if not self.by_column:", "if True:"),
+    (
+        "compiler.outputs.steps:by_column",
+        'several = rules.function in ("softmax_by_columns", "samme")',
+        "several = False",
+    ),
     named="attack5, 3; faults5, F",
 )
 def orders_of_histogram(t: Trial) -> None:

@@ -147,9 +147,9 @@ def missing_categories(t: Trial) -> None:
     "histogram-categories-by-position",
     "categories by position instead of by name",
     (
-        "compiler.forest.frames:FrameColumns._table",
-        "[place.get(name, np.nan) for name in listed]",
-        "[min(i, len(names) - 1) for i, _ in enumerate(listed)]",
+        "sources.coded_rows:TextCategories.of_listed",
+        "return self._texts.codes(listed.tolist())",
+        "return np.arange(float(len(listed)))",
     ),
 )
 def reordered_for_histogram(t: Trial) -> None:
