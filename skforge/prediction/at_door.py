@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
+from skforge._compat import cached_property
 from skforge._typing import Array
 from skforge.exceptions import VerificationError
 
@@ -62,6 +63,11 @@ class AtDoor:
             from skforge.prediction.door import Door
 
             self.door = Door()
+            for method, entry in self.entries.items():  # those that fit has compiled
+                ours = method != "predict_contribs"  # which models do not have
+                direct = ours and entry is not None and self._direct
+                if direct and not self.arrays_meet(method, entry):
+                    self.entries[method] = None
 
     def meets(self: Any) -> None:
         """Find methods anew, as rows of a form have met the model."""
@@ -73,6 +79,12 @@ class AtDoor:
         from skforge.prediction.of_source import of_source
 
         return of_source(self, method, self.framed(X), params)
+
+    @cached_property
+    def known_columns(self) -> Any:
+        from skforge.prediction.door import known_of
+
+        return known_of(self.source)
 
     def takes_objects(self, method: str) -> bool:
         """Tell whether an entry may take arrays of objects from users."""

@@ -18,7 +18,6 @@ import numpy as np
 from joblib import parallel_config
 
 from skforge._compat import no_warnings
-from skforge._typing import Array
 from skforge.compiler.forest.frames import kind_of
 from skforge.compiler.runtime.arrays import is_device_array
 from skforge.exceptions import (
@@ -31,12 +30,13 @@ from skforge.exceptions import (
 from skforge.prediction import counters
 from skforge.prediction.differences import difference
 from skforge.prediction.forms_met import FormsMet
-from skforge.prediction.made_rows import Made, cuts_of, made_rows
+from skforge.prediction.made_rows import Made, known_columns, made_rows
 
 Ask = Callable[[Any], Any]
 
-#: Rows of a call that are compared, and rows that are also asked for one by one.
-ROWS, SINGLE = 32, 16
+#: Rows of a call that are compared, and rows that are also asked for one by one: fewer
+#: of many columns, or behind steps.
+ROWS, SINGLE, _CELLS, _BEHIND = 32, 16, 4096, 4
 
 
 class DifferingRow(NamedTuple):
@@ -56,6 +56,8 @@ class Door:
 
     def __init__(self) -> None:
         self._met: dict[Any, FormsMet] = {}
+        #: Classes of tables that the model has answered.
+        self._taken: set[str] = set()
         #: How many comparisons were made, and how many of them found a difference.
         self.compared = self.different = 0
 
@@ -88,7 +90,11 @@ class Door:
         answer = ours(X)
         if predictor.counters.of_thread(counters.LIBRARY) != asked:
             return answer  # the model's own
-        found = self.compare(predictor, method, X, answer, ours, theirs)
+        try:
+            found = self.compare(predictor, method, X, answer, ours, theirs)
+        except Exception as error:  # noqa: BLE001 - whatever it is, no call may fail
+            told = f"what cannot be compared ({type(error).__name__}: {error})"
+            found = DifferingRow(self.few(X), shortened(told), "its own answer")
         self._met.setdefault(method, FormsMet()).add(X, found is None)
         predictor.meets()
         if found is None:
@@ -134,7 +140,10 @@ class Door:
             for batch in batches:
                 for part, expected, error in accepted(theirs, batch, alone):
                     if error is not None and part is few:
-                        return None  # skforge reads more containers than libraries do
+                        if not strict or not self._takes(X, source, theirs):
+                            return None
+                        return _refused(uncounted, few, error)
+                    self._taken.add(kind_of(X))
                     if error is not None:
                         found = _refused(uncounted, part, error) if strict else None
                     elif isinstance(X, Mapping) and part is not few:
@@ -148,6 +157,18 @@ class Door:
                     if found is not None:
                         return found
         return None
+
+    def _takes(self, X: Any, source: Any, theirs: Ask) -> bool:
+        """Tell whether a model takes such rows: skforge reads more than libraries."""
+        if (kind := kind_of(X)) not in ("pyarrow", "batch", "polars"):
+            return hasattr(X, "shape")  # values of lists and mappings may be categories
+        if kind not in self._taken:
+            rows = source.drawn(1, 0.0)
+            names = source.forest.column_names or map(str, range(rows.shape[1]))
+            columns = dict(zip(names, rows.T, strict=True))
+            make = getattr(X, "from_pydict", type(X))
+            return _asked(theirs, make(columns))[2] is None
+        return True
 
     def _tell(self, predictor: Any, method: str, X: Any, found: DifferingRow) -> None:
         self.different += 1
@@ -181,15 +202,22 @@ def part_of(rows: Any, start: int, stop: int) -> Any:
 
 def made_of(predictor: Any, X: Any) -> list[Made]:
     """Return rows in the form of ``X`` on which readers may err."""
-    return made_rows(X, *_columns_of(predictor))
-
-
-def _columns_of(predictor: Any) -> tuple[Mapping[int, Array], Any]:
-    """Return the thresholds of the columns of users' rows, and the columns' names."""
     source, forest = predictor.source, predictor.forest
-    if source.before or source.members:  # its columns are others
-        return {}, getattr(source.model, "feature_names_in_", None)
-    return cuts_of(forest), forest.column_names
+    known, names = predictor.known_columns, forest.column_names
+    if source.before or source.members:  # columns may be others, or in another order
+        names = getattr(source.model, "feature_names_in_", None)
+        known = {i: column._replace(labels=()) for i, column in known.items()}
+    return made_rows(X, known, names)
+
+
+def known_of(source: Any) -> Any:
+    """Return what a source's forest knows of the columns of users' rows."""
+    names = enumerate(source.forest.category_names)
+    labels = {i: tuple(labels) for i, labels in names if labels}
+    with suppress(SkforgeError):  # codes that no library can compute
+        codes = source.codes().items()
+        labels |= {i: tuple(how["codes"]) for i, how in codes}
+    return known_columns(source.forest, labels)
 
 
 def accepted(
@@ -259,7 +287,9 @@ def _differs(
     sparse matrices may be read otherwise than the whole.
     """
     n_rows = len_of(rows)
-    singles = range(min(SINGLE, n_rows) if alone and n_rows > 1 else 0)
+    width = getattr(rows, "shape", (0, 1))[-1]
+    most = min(SINGLE if alone else _BEHIND, n_rows, 1 + _CELLS // max(1, width))
+    singles = range(most if n_rows > 1 else 0)
     for start, end in ((0, n_rows), *((i, i + 1) for i in singles)):
         part = rows if end - start == n_rows else part_of(rows, start, end)
         wanted = expected if part is rows else _rows(expected, start, end)
@@ -285,7 +315,12 @@ def _mapped(ours: Ask, rows: list[Any], expected: Any) -> DifferingRow | None:
         given = dict(reversed(row.items())) if i % 2 else row
         every.append((given, _rows(expected, i, i + 1)))
     for given, wanted in every:
-        if found := compared_answers(given, ours(given), wanted):
+        try:
+            answer = ours(given)
+        except Exception as error:  # noqa: BLE001 - where the model answers
+            text = shortened(f"{type(error).__name__}: {error}", 300)
+            return DifferingRow(given, text, _text_of(wanted))
+        if found := compared_answers(given, answer, wanted):
             return found
     return None
 
@@ -327,8 +362,10 @@ def _order(answer: Any) -> str:
 
 def _rows(answer: Any, start: int, stop: int) -> Any:
     if isinstance(answer, list):
-        return [part[start:stop] for part in answer]
-    return part_of(answer, start, stop)
+        return [_rows(part, start, stop) for part in answer]
+    part = part_of(answer, start, stop)
+    by_column = isinstance(answer, np.ndarray) and _order(answer) == "F"
+    return np.asfortranarray(part) if by_column else part
 
 
 def _text_of(value: Any) -> str:

@@ -85,7 +85,10 @@ def _dtype_form(dtype: Any) -> Hashable:
 def _of_pandas(X: Any) -> Hashable:
     labels = X.columns
     names = tuple(zip(labels.tolist(), map(type, labels.tolist()), strict=True))
-    return names, tuple(map(_dtype_form, X.dtypes.tolist()))
+    dtypes = X.dtypes.tolist()
+    # texts of dtypes take 1 us each; equal categories may be of different dtypes
+    forms = {key: _dtype_form(d) for key, d in {id(d): d for d in dtypes}.items()}
+    return names, tuple(forms[id(dtype)] for dtype in dtypes)
 
 
 def _look_of_pandas(X: Any) -> Any:

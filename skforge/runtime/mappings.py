@@ -331,6 +331,9 @@ class Mappings:
         # as in a frame made of columns, the values of a column lie side by side
         numbers = np.empty((self._count, len(columns[0]))).T
         self._write(numbers, columns, numeric, alone)
+        for at in numeric:  # in another way than kernels' rows, which meet this frame
+            if type(columns[at]) is not list:
+                numbers[:, at] = columns[at]
         if not parts:
             return pd.DataFrame(numbers, columns=self._index)
         parts.update((at, numbers[:, at]) for at in numeric)
@@ -622,11 +625,10 @@ def _categorical(labels: list[Any], rule: ColumnRule) -> Any:
 
     assert rule.categories is not None
     place = {name: code for code, name in enumerate(rule.categories)}
-    if rule.unknown is None:
-        for label in labels:
-            if not is_missing(label):
-                place.setdefault(label, len(place))
-    codes = [-1 if is_missing(label) else place.get(label, -1) for label in labels]
+    for label in labels:  # the library decides what others become
+        if not is_missing(label):
+            place.setdefault(label, len(place))
+    codes = [-1 if is_missing(label) else place[label] for label in labels]
     return pd.Categorical.from_codes(codes, categories=[*place])
 
 

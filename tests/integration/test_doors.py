@@ -25,6 +25,7 @@ from skforge._container import Container
 from skforge.exceptions import VerificationError, VerificationWarning
 from skforge.prediction import made_rows
 from skforge.prediction.forms_met import form_of
+from skforge.prediction.made_rows import Known
 from skforge.runtime.mappings import Mappings
 from skforge.sources.base import Answers, Source
 from skforge.sources.plain import PlainRows
@@ -238,7 +239,7 @@ def test_made_rows_have_the_form_of_those_given(name: str) -> None:
         rows = forms.NUMBERS[name](FRAME.copy())
     except (ValueError, ArithmeticError):
         pytest.skip("this form cannot be made of these rows")
-    cuts = {i: np.array([-0.5, 0.1, 0.7]) for i in range(6)}
+    cuts = {i: Known(np.array([-0.5, 0.1, 0.7])) for i in range(6)}
     made = made_rows.made_rows(rows, cuts, forms.COLUMNS)
     for batch, _ in made:
         assert form_of(batch) == form_of(rows)
@@ -263,7 +264,7 @@ def test_made_rows_of_numbers_and_texts(name: str) -> None:
 def test_made_numbers_lie_on_thresholds_and_beside_them() -> None:
     cut = 0.1
     for dtype in (np.float32, np.float64):
-        rows, cuts = np.ones((1, 2), dtype), {1: np.array([cut])}
+        rows, cuts = np.ones((1, 2), dtype), {1: Known(np.array([cut]))}
         ((made, _),) = made_rows.made_rows(rows, cuts, None)
         made = made[:, 1]
         near = {dtype(cut), np.nextafter(dtype(cut), dtype(1)), dtype(np.float32(cut))}
