@@ -40,6 +40,7 @@ from skforge.sources.fitted import (
     offered,
     start_of,
 )
+from skforge.sources.stored_model.model import StoredModel
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -354,6 +355,26 @@ class Answering(Parameters):
             Of a voting model, an ndarray with what each member answers.
         """
         return self._compiled().transform(X, self.n_jobs)
+
+    @offered
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
+        """Return the model's names of the columns that ``transform`` returns.
+
+        Parameters
+        ----------
+        input_features : array-like of str, default=None
+            Names for the model to compare with those of training.
+
+        Returns
+        -------
+        ndarray of str objects, shape (n_columns,)
+        """
+        self._check_model()
+        model = model_of(self)
+        if isinstance(model, StoredModel):
+            return self._compiled().source.names_out(input_features)
+        names: NDArray[Any] = model.get_feature_names_out(input_features)
+        return names
 
     @offered
     @documented(CompiledModule.predict_raw)

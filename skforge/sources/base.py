@@ -264,6 +264,11 @@ class Source:
     def of_form(self, form: Any) -> Source | None:
         return None
 
+    def names_out(self, input_features: Any) -> Array:
+        """Return the names of a stored model's columns."""
+        assert self.stored is not None
+        self.stored.refuse("get_feature_names_out")
+
     def sample(self, dtype: Any) -> Any:
         """Return a row of a dtype in the form of training; None if no form matters."""
         return None

@@ -233,6 +233,20 @@ class EmbeddingSource(TreesSource):
         sparse = bool(model.one_hot_encoder_.sparse_output)
         return EmbeddingRules(_takes_nan(model.estimators_[0]), False, sparse)
 
+    def names_out(self, input_features: Any) -> Array:
+        if input_features is not None:
+            return super().names_out(input_features)
+        forest = self.forest
+        names = np.empty(forest.n_leaves, object)
+        for tree, first in enumerate(forest.tree_offset[:-1].tolist()):
+            nodes = slice(first, int(forest.tree_offset[tree + 1]))
+            leaf, number = forest.leaf[nodes], forest.source_node[nodes]
+            columns = forest.leaf_value[leaf[leaf >= 0], 0].astype(np.int64)
+            names[columns] = [
+                f"randomtreesembedding_{tree}_{node}" for node in number[leaf >= 0]
+            ]
+        return names
+
     def _scores(self, rows: Array) -> Any:
         matrix = self.model.one_hot_encoder_.transform(self.model.apply(rows))
         columns = matrix.indices if self.rules.sparse else np.nonzero(matrix)[1]

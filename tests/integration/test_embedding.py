@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,17 +15,23 @@ import pytest
 import sklearn
 from scipy import sparse
 from sklearn.base import clone
-from sklearn.ensemble import RandomTreesEmbedding
+from sklearn.ensemble import (
+    RandomForestRegressor,
+    RandomTreesEmbedding,
+    VotingRegressor,
+)
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import skforge
 from skforge import UnsupportedModelError
+from skforge.exceptions import SourceNeededError
 from tests.kinds import FRAME, TWO
 from tests.plain import plain
 
 X = FRAME.to_numpy()
+NAMES = "get_feature_names_out"
 
 
 def same(found: Any, wanted: Any) -> None:
@@ -135,3 +142,33 @@ def test_transform_is_measured_and_columns_are_not_explained():
     assert "Time of transform by batch size" in text
     with pytest.raises(UnsupportedModelError, match="something else than sums of its"):
         fast.predict_contribs(X[:2])
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_names_of_columns(named: bool, tmp_path: Path) -> None:
+    rows = FRAME if named else X
+    model = RandomTreesEmbedding(7, max_depth=4, random_state=0).fit(rows)
+    wanted = model.get_feature_names_out()
+    live = plain(model).fit(rows)
+    skforge.save(live, tmp_path / "model.skforge")
+    loaded = skforge.load(tmp_path / "model.skforge")
+    dropped = plain(model).fit(rows).drop_estimator()
+    for fast in (live, pickle.loads(pickle.dumps(live)), loaded, dropped):
+        names = fast.get_feature_names_out()
+        assert (names.dtype, names.tolist()) == (wanted.dtype, wanted.tolist())
+    with pytest.raises(ValueError, match="input_features"):
+        live.get_feature_names_out(["a"])
+    with pytest.raises(SourceNeededError) as error:
+        loaded.get_feature_names_out(["a"])
+    assert str(error.value) == (
+        "get_feature_names_out needs the RandomTreesEmbedding itself, which this "
+        "CompiledForest was saved without; use the original model."
+    )
+
+
+def test_models_of_one_column_each_have_no_names_of_columns() -> None:
+    assert not hasattr(plain(RandomForestRegressor(2)).fit(X, X[:, 0]), NAMES)
+    votes = VotingRegressor([("a", RandomForestRegressor(2))]).fit(X, X[:, 0])
+    fast = plain(votes).fit(X)
+    assert getattr(fast, NAMES)().tolist() == ["votingregressor_a"]
+    assert not hasattr(fast.drop_estimator(), NAMES)

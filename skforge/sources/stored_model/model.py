@@ -29,7 +29,7 @@ _GROUPS = {
 #: Methods that a stored model may offer.
 METHODS = (
     *("predict", "predict_proba", "predict_log_proba", "decision_function"),
-    *("score_samples", "apply", "transform", "score"),
+    *("score_samples", "apply", "transform", "get_feature_names_out", "score"),
     *("predict_cumulative_hazard_function", "predict_survival_function"),
 )
 

@@ -85,6 +85,8 @@ def _stored(source: Source, model: Any, offering: Any, tags: Tags) -> StoredMode
     # a stored model cannot tell how to name the columns of a frame
     if hasattr(offering, "transform") and not _transforms(source, model):
         left_out.append("transform")
+    if hasattr(offering, "get_feature_names_out") and source.kind != "embedding":
+        left_out.append("get_feature_names_out")
     is_file = isinstance(model, (str, bytes, os.PathLike))
     root = source.answers.root
     stored = StoredModel(
