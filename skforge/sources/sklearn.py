@@ -525,6 +525,14 @@ class _OverTreesSource(SklearnSource):
     """Ensembles whose trees cast to float32 and check the result."""
 
     _obeys_config = False
+    rules_type = NanRules
+
+    @classmethod
+    def rules_of(cls, model: Any) -> NanRules:
+        from sklearn.utils import get_tags
+
+        trees = model.estimators_
+        return NanRules(all(get_tags(tree).input_tags.allow_nan for tree in trees))
 
     def _rows(self, X: Any, method: str) -> Any:
         from sklearn.utils.validation import check_array
@@ -539,7 +547,8 @@ class _OverTreesSource(SklearnSource):
         else:
             with np.errstate(all="ignore"):
                 values = X.astype(np.float32, copy=False)
-            rows = values if self._takes(values) else None
+            taken = self._takes(values) or self._takes_none(X, values)
+            rows = values if taken else None
         if rows is None and self.stored is not None:
             nan = self.declines == "infinite" and not hasattr(X, "tocsr")
             check_array(  # raises as its trees do, unless there are duplicates
@@ -550,6 +559,10 @@ class _OverTreesSource(SklearnSource):
                 input_name="X",
             )
         return rows
+
+    def _takes_none(self, X: Array, values: Array) -> bool:
+        """Tell whether trees get None, which the ensemble's own check lets pass."""
+        return False
 
     def _sparse(self, X: Any) -> Any:
         """Return sparse rows after each tree's own check."""
@@ -577,20 +590,12 @@ class BaggingSource(_OverTreesSource):
         "sklearn.ensemble._bagging.BaggingRegressor",
     )
     kind = "bagging"
-    rules_type = NanRules
     answers = Answers(log_proba="model")  # it adds logarithms
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
         if self.rules.nan:
             self.declines = "infinite"
-
-    @classmethod
-    def rules_of(cls, model: Any) -> NanRules:
-        from sklearn.utils import get_tags
-
-        trees = model.estimators_
-        return NanRules(all(get_tags(tree).input_tags.allow_nan for tree in trees))
 
     def _as_trees_get(self, X: Any) -> Any:
         return self._validated(
@@ -608,6 +613,10 @@ class AdaBoostSource(_OverTreesSource):
     )
     kind = "adaboost"
     staged = True
+
+    def _takes_none(self, X: Array, values: Array) -> bool:
+        nan = self.rules.nan and X.dtype == np.object_
+        return nan and not np.isinf(values).any()
 
     def _as_trees_get(self, X: Any) -> Any:
         return self._validated(
