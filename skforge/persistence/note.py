@@ -100,10 +100,13 @@ class Note:
             return
         table, sizes = predictor.module.kernels, np.ravel(batch_sizes)
         every = range(len(table.ranges))
-        needed = every if batch_sizes is None else map(table.number, sizes)
-        if not {*needed} <= {entry[0] for entry in known["kernels"]}:
+        needed = {*(every if batch_sizes is None else map(table.number, sizes))}
+        noted = {entry[0] for entry in known["kernels"]}
+        if known["ranges"] != table.first_rows or not needed <= noted:
             return
-        before = known["warm"] or {"sizes": [], "used": []}
+        before = known["warm"]
+        if before is None or not all(object_cache.holds(*x) for x in before["used"]):
+            before = {"sizes": [], "used": []}
         some = batch_sizes is not None and before["sizes"] is not None
         warm = {
             "sizes": sorted({*sizes.tolist(), *before["sizes"]}) if some else None,
