@@ -25,8 +25,8 @@ from skforge.exporters.check import CheckSample, agrees
 from skforge.exporters.contents import Library
 from skforge.runtime.mappings import ColumnRule, MappingColumns
 
-#: Rows that are read in each form.
-_ROWS = 100
+#: Rows that are read in each form, and mappings that are read one by one.
+_ROWS, _ALONE = 100, 12
 #: A text that no model knows, and a further column.
 _UNKNOWN = "\x1a no category"
 
@@ -114,8 +114,13 @@ def _mapped(values: dict[str, list[Any]], rows: Array) -> Forms:
     columns = zip(*values.values(), strict=True)
     lines = [dict(zip(values, row, strict=True)) for row in columns]
     yield "mappings", lines, rows
-    yield "one mapping", lines[0], rows[:1]
+    yield from _one_by_one(lines, rows)
     yield "columns", values, rows
+
+
+def _one_by_one(lines: list[dict[str, Any]], rows: Array) -> Forms:
+    for i, line in enumerate(lines[:_ALONE]):
+        yield "one mapping", line, rows[i : i + 1]
 
 
 def _drawn(
@@ -123,10 +128,13 @@ def _drawn(
 ) -> list[Any]:
     """Return a column's values as users have them, and write their numbers in rows.
 
-    If not all are ``known``, a column of labels also has a missing one, and one that
-    training had not, as far as the model has rules for these.
+    If not all are ``known``, every third number is missing, and a column of labels also
+    has a missing one, and one that training had not, as far as the model has rules for
+    these.
     """
     if not rule.table:
+        if not known:
+            rows[rule.place % 3 :: 3, rule.place] = np.nan
         return [None if v != v else v for v in rows[:, rule.place].tolist()]
     labels = [(label, code) for label, code in rule.table.items() if code is not None]
     if rule.missing is not None and not known:
@@ -175,7 +183,7 @@ def _encoded(
         for row in zip(*values.values(), strict=True)
     ]
     yield "mappings", lines, cells
-    yield "one mapping", lines[0], cells[:1]
+    yield from _one_by_one(lines, cells)
     yield "columns", values, cells
     if importlib.util.find_spec("pandas"):
         from pandas import DataFrame

@@ -1,29 +1,41 @@
 """What a model that is kept without its library will answer, compared beforehand.
 
-It is asked for the rows that ``fit`` saw, in the forms in which services have rows, by
-all methods that it answers: before :func:`skforge.save` writes a byte, and before
+It is asked for the rows that ``fit`` saw, and for rows made of them, in the forms in
+which services have rows: before :func:`skforge.save` writes a byte, and before
 ``drop_estimator`` returns.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, suppress
 from functools import partial
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
-import numpy as np
+from joblib import parallel_config
 
 from skforge._compat import no_warnings
-from skforge.compiler.forest.frames import is_category, is_pandas
 from skforge.exceptions import SkforgeError, VerificationError
-from skforge.prediction.door import accepted, compared_answers, made_of
+from skforge.prediction.door import (
+    Ask,
+    accepted,
+    compared_answers,
+    len_of,
+    made_of,
+    part_of,
+)
 from skforge.prediction.made_rows import Made
 from skforge.prediction.predictor import METHODS
+from skforge.prediction.stored_forms import NARROWER, changed, main_forms, other_forms
 
 #: Methods of files whose answers are compared.
 _METHODS = (*METHODS, "predict_log_proba", "apply", "transform")
+#: Those that tell most of how rows were read, first.
+_TELLING = (
+    *("predict_proba", "decision_function", "score_samples", "transform"),
+    *("predict", "apply"),
+)
 
 
 def compare_stored(fast: Any, stored: Any) -> dict[str, list[str]]:
@@ -40,17 +52,15 @@ def compare_stored(fast: Any, stored: Any) -> dict[str, list[str]]:
     VerificationError
         If an answer differs, or raises where the model answers.
     """
-    compared: dict[str, list[str]] = {}
     state = vars(stored)
     shadow = {name: state.pop(name) for name in ("_shadow",) if name in state}
     live = vars(fast._compiled())
     mappings = live.pop("_mappings", None)  # which warns of further keys once
-    with no_warnings():
-        for form, rows in _forms(fast):
-            for method in _METHODS:
-                if _agrees(fast, stored, form, method, rows):
-                    methods = compared.setdefault(form, [])
-                    methods += [method] * (method not in methods)
+    with ExitStack() as stack:
+        stack.enter_context(no_warnings())
+        # threads of a forest add trees as they finish
+        stack.enter_context(parallel_config("sequential"))
+        compared = _compared(fast, stored)
     if (predictor := state.pop("_predictor", None)) is not None:
         predictor.retire()  # it has counted
     state.update(shadow)
@@ -59,81 +69,128 @@ def compare_stored(fast: Any, stored: Any) -> dict[str, list[str]]:
     return compared
 
 
-def _agrees(fast: Any, stored: Any, form: str, method: str, rows: Made) -> bool:
-    if not hasattr(fast, method) or not hasattr(stored, method):
-        return False
-    agreed = False
-    ask = partial(fast._compiled().counters.uncounted, getattr(fast, method))
-    for part, expected, error in accepted(ask, rows):
-        if error is not None:
-            continue
-        try:
-            answer = getattr(stored, method)(part)
-        except SkforgeError:  # such rows need the model
-            continue
-        except Exception as error:
-            if method == "predict_raw":  # no method of the model, which may refuse them
-                continue
-            raise VerificationError(
-                f"{_WRONG.format(method=method, form=form)} it raises "
-                f"{type(error).__name__}: {error}. {_NOTHING}"
-            ) from error
-        order = method != "predict_raw"  # of which libraries say nothing
-        found = compared_answers(part, answer, expected, order)
-        # parts of lists may be read otherwise than the whole
-        if found and (found := compared_answers(part, answer, ask(part), order)):
-            raise VerificationError(
-                f"{_WRONG.format(method=method, form=form)} it gives {found.value} "
-                f"where the model gives {found.expected}, for {found.text}. {_NOTHING}"
-            )
-        agreed = True
-    return agreed
+def _compared(fast: Any, stored: Any) -> dict[str, list[str]]:
+    """Compare forms of most services by all methods, and other forms by one.
 
-
-_WRONG = "Without its library, the model would answer {method} of {form} otherwise:"
-_NOTHING = "Nothing was saved. Please report this model; joblib.dump keeps it whole."
-
-
-def _forms(fast: Any) -> Iterator[tuple[str, Made]]:
-    """Yield rows that ``fit`` saw, or drew, in several forms, and rows made of them."""
+    Methods differ in what they make of scores, and forms in how rows are read.
+    """
+    compared: dict[str, list[str]] = {}
     predictor = fast._compiled()
     seen = predictor.sample
     if seen is None:
         seen = predictor.source.as_given(predictor.source.drawn(16, 0.0)[:16])
     if seen is None:
+        return compared
+    made: list[Made] = []
+    with suppress(Exception):  # of rows that nobody can make
+        made = made_of(predictor, seen)
+    for form, change in main_forms(predictor, seen):
+        for name, batches in ((form, [Made(seen, ())]), (f"{form}, made", made)):
+            parts = [part for batch in batches for part in changed(change, batch)]
+            for method in _METHODS:
+                if not hasattr(fast, method) or not hasattr(stored, method):
+                    continue
+                ask = partial(predictor.counters.uncounted, getattr(fast, method))
+                case = Case(ask, stored, name, method)
+                if any([case.agrees(part) for part in parts]):
+                    compared.setdefault(name, []).append(method)
+    methods = {method for known in compared.values() for method in known}
+    for method in [name for name in _TELLING if name in methods][:1]:
+        own = partial(predictor.own, method, {})
+        taken = _taken(own, made[0] if made else Made(seen, ()))
+        if taken is None:
+            break
+        batch, answer = taken
+        for form, change in other_forms(predictor, seen):
+            case = Case(own, stored, form, method)
+            known = None if form in NARROWER else answer
+            if any([case.agrees(part, known) for part in changed(change, batch)]):
+                compared[form] = [method]
+    return compared
+
+
+def _taken(own: Ask, batch: Made) -> tuple[Made, Any] | None:
+    """Return the first parts of rows, as far as the model takes them, and its answer.
+
+    Parts are in order: infinities, which many models refuse, are the last ones.
+    """
+    ends = batch.ends or (len_of(batch.rows),)
+    for i in range(len(ends), 0, -1):
+        with suppress(Exception):  # the library's own
+            rows = part_of(batch.rows, 0, ends[i - 1])
+            return Made(rows, ends[:i]), own(rows)
+    return None
+
+
+class Case(NamedTuple):
+    """A form of rows and a method, by which a stored model is compared."""
+
+    ask: Ask
+    stored: Any
+    form: str
+    method: str
+
+    def agrees(self, batch: Made, known: Any = None) -> bool:
+        """Tell whether some rows were answered, and as the model does.
+
+        ``known`` is the model's answer to the same values in a form that it takes: a
+        stored model reads some forms that the library refuses.
+        """
+        agreed = refused = False
+        for i, (part, expected, error) in enumerate(accepted(self.ask, batch)):
+            refused |= error is not None
+            if error is None:
+                for given, wanted in _with_one(part, expected, first=i == 0):
+                    agreed |= self._same(given, wanted)
+        if agreed or not refused or known is None or isinstance(batch.rows, Mapping):
+            return agreed
+        for start, end in pairwise((0, *batch.ends)):
+            part = part_of(batch.rows, start, end)
+            agreed |= self._same(part, rows_of(known, start, end), refused)
+        return agreed
+
+    def _same(self, rows: Any, expected: Any, refused: bool = False) -> bool:
+        method = self.method
+        try:
+            answer = getattr(self.stored, method)(rows)
+        except SkforgeError:  # such rows need the model
+            return False
+        except Exception as error:
+            # the model may refuse them, too; predict_raw is none of its methods
+            if refused or method == "predict_raw":
+                return False
+            raise VerificationError(
+                f"{_WRONG.format(method=method, form=self.form)} it raises "
+                f"{type(error).__name__}: {error}. {_NOTHING}"
+            ) from error
+        order = method != "predict_raw"  # of which libraries say nothing
+        found = compared_answers(rows, answer, expected, order)
+        # parts of lists may be read otherwise than the whole
+        if found and not refused:
+            found = compared_answers(rows, answer, self.ask(rows), order)
+        if found:
+            raise VerificationError(
+                f"{_WRONG.format(method=method, form=self.form)} it gives {found.value}"
+                f" where the model gives {found.expected}, for {found.text}. {_NOTHING}"
+            )
+        return True
+
+
+def _with_one(rows: Any, expected: Any, first: bool) -> Iterator[tuple[Any, Any]]:
+    """Yield rows, and the first of them alone, which other code may read."""
+    yield rows, expected
+    if not first or isinstance(rows, Mapping) or len_of(rows) < 2:
         return
-    for name, rows in _other_forms(predictor, seen):
-        yield name, Made(rows, ())
-        with suppress(Exception):  # of rows that nobody can make
-            for made in made_of(predictor, rows):
-                yield f"{name}, made", made
+    one = part_of(rows, 0, 1)
+    mapped = isinstance(one, list) and isinstance(one[0], Mapping)
+    yield one[0] if mapped else one, rows_of(expected, 0, 1)
 
 
-def _other_forms(predictor: Any, seen: Any) -> Iterator[tuple[str, Any]]:
-    yield type(seen).__name__, seen
-    if is_pandas(seen):
-        yield from _of_frame(seen)
-    elif isinstance(seen, np.ndarray) and seen.ndim == 2:
-        yield "list", seen.tolist()
-        if seen.dtype.kind == "f":
-            yield "float32 array", seen.astype(np.float32)
-            yield "float64 array", seen.astype(np.float64)
-        names = predictor.forest.column_names
-        if names is not None and len(names) == seen.shape[1]:
-            pairs = (zip(names, row, strict=True) for row in seen.tolist())
-            yield "mappings", [*map(dict, pairs)]
+def rows_of(answer: Any, start: int, stop: int) -> Any:
+    if isinstance(answer, list):  # of several targets
+        return [rows_of(part, start, stop) for part in answer]
+    return part_of(answer, start, stop)
 
 
-def _of_frame(frame: Any) -> Iterator[tuple[str, Any]]:
-    plain = frame.astype(object).where(frame.notna(), None)
-    yield "mappings", plain.to_dict("records")
-    yield "columns", {str(name): plain[name].tolist() for name in plain.columns}
-    if all(isinstance(d, np.dtype) and d.kind in "fiub" for d in frame.dtypes):
-        yield "float32 array", frame.to_numpy(np.float32)
-        yield "float64 array", frame.to_numpy(np.float64)
-    # LightGBM prints what it thinks of others to the terminal
-    if "pyarrow" in sys.modules and not any(map(is_category, frame.dtypes)):
-        with suppress(Exception):  # of types that Arrow does not know
-            table = sys.modules["pyarrow"].Table
-            # the index of sampled rows would be one column more
-            yield "pyarrow table", table.from_pandas(frame, preserve_index=False)
+_WRONG = "Without its library, the model would answer {method} of {form} otherwise:"
+_NOTHING = "Nothing was saved. Please report this model; joblib.dump keeps it whole."

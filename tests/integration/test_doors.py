@@ -31,6 +31,7 @@ from skforge.sources.base import Answers, Source
 from skforge.sources.plain import PlainRows
 from skforge.sources.stored_model import StoredModel
 from tests import forms
+from tests.reliability.planting import Edit, planted
 
 pytestmark = pytest.mark.filterwarnings("ignore:X ")  # feature names
 
@@ -295,11 +296,17 @@ def test_a_file_says_what_was_compared() -> None:
         for one in Container(content, "it").manifest["compared"]
     }
     methods = ["predict", "predict_proba", "predict_raw", "predict_log_proba", "apply"]
-    assert compared == {
+    known = {
         f"{form}{made}": methods
         for form in ("DataFrame", "mappings", "columns")
         for made in ("", ", made")
     }
+    assert compared.items() >= known.items()
+    others = {form: compared[form] for form in compared if form not in known}
+    assert {"columns of arrays", "objects", "float32 columns"} <= others.keys()
+    for form, asked in others.items():
+        tables = form.startswith("pyarrow table")  # if pyarrow is imported
+        assert asked == (methods if tables else ["predict_proba"])
 
 
 def test_save_refuses_a_file_that_answers_otherwise(
@@ -339,9 +346,54 @@ def test_save_refuses_a_file_that_answers_otherwise(
 
 def test_tables_that_save_compares_have_no_index():
     pd, pa = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
-    from skforge.prediction.stored_answers import _of_frame
+    from skforge.prediction.stored_forms import _table
 
     frame = pd.DataFrame({"a": [1.0, 2.0, 3.0, 4.0]}).iloc[[0, 1, 3]]
-    table = dict(_of_frame(frame))["pyarrow table"]
+    table = _table(frame)
     assert isinstance(table, pa.Table)
     assert table.column_names == ["a"]
+
+
+MISREAD = {
+    "sparse columns": Edit(
+        "sources.plain:dense_columns",
+        "columns[i].sparse.to_dense()",
+        "columns[i].sparse.to_dense().replace(columns[i].dtype.fill_value, 0)",
+    ),
+    "Arrow dictionaries": Edit(
+        "compiler.forest.frames:any_numbers",
+        "values = column.__arrow_array__().cast(arrow.value_type).to_numpy()",
+        "chunk = column.__arrow_array__().combine_chunks()\n"
+        "        codes = chunk.indices.fill_null(0).to_numpy()\n"
+        "        values = chunk.dictionary.to_numpy().astype(float)[codes]",
+    ),
+}
+
+
+@pytest.mark.parametrize("form", MISREAD)
+def test_save_reads_rows_of_rarer_forms(form: str) -> None:
+    pytest.importorskip("pyarrow")
+    rows = FRAME.mask(np.random.default_rng(0).random(FRAME.shape) < 0.2)
+    if form == "Arrow dictionaries":  # others are read as blocks
+        rows["port"] = pd.Categorical(["S", "C"] * 100)
+    model = LGBMClassifier(n_estimators=5, min_child_samples=5, verbose=-1, n_jobs=1)
+    fast = plain(model.fit(rows, Y), rows)
+    with planted([MISREAD[form]]), pytest.raises(VerificationError) as error:
+        saved(fast)
+    assert str(error.value).startswith(
+        "Without its library, the model would answer predict_proba of "
+        f"{form} otherwise: it gives "
+    )
+
+
+def test_save_asks_for_one_mapping_alone() -> None:
+    model = GradientBoostingClassifier(n_estimators=5, random_state=0).fit(FRAME, Y)
+    fast = plain(model, FRAME)
+    turned = Edit(
+        "runtime.mappings:Mappings._row",
+        "row, memory = self._free.pop()",
+        "values = values[::-1]; row, memory = self._free.pop()",
+    )
+    with planted([turned]), pytest.raises(VerificationError) as error:
+        saved(fast)
+    assert " of mappings otherwise: it gives " in str(error.value)

@@ -115,6 +115,13 @@ FAULTS = {
         "    if value is None: return 0.0\n",
         "mappings",
     ),
+    "None of one mapping as zero": (
+        "xgboost",
+        "_runtime/mappings.py",
+        "[_NAN if value is None else value for value in values]",
+        "[0.0 if value is None else value for value in values]",
+        "one mapping",
+    ),
     "texts of another column": (
         "catboost",
         "_runtime/categories.py",
