@@ -13,7 +13,12 @@ import numpy as np
 from skforge import config
 from skforge._compat import no_warnings
 from skforge.compiler.frontends.base import is_compiled
-from skforge.exceptions import InvalidInputError, VerificationError, with_article
+from skforge.exceptions import (
+    InvalidInputError,
+    VerificationError,
+    shortened,
+    with_article,
+)
 from skforge.persistence.loading import load
 from skforge.prediction.answers import METHODS, Answer, Array, described
 from skforge.prediction.differences import difference
@@ -145,22 +150,31 @@ class _Predictor:
     def meet(self, rows: pl.Series, answer: Array) -> None:
         """Compare the first rows with the answers to pandas' frame of them.
 
-        Raise VerificationError if a bit differs. Frames that the model refuses, such as
-        one with texts where training had categories, tell nothing.
+        Raise VerificationError if a bit differs, or if the model refuses dates. Other
+        frames that it refuses, such as one with texts where training had categories,
+        tell nothing.
         """
         first = rows.head(_COMPARED).struct.unnest()
-        if not find_spec("pandas") or not all(map(_is_plain, first.dtypes)):
+        dates = [column for column in first if column.dtype.is_temporal()]
+        known = all(_is_plain(t) or t.is_temporal() for t in first.dtypes)
+        if not find_spec("pandas") or not known:
             return
         try:
             with no_warnings():
                 frame: Any = first.to_pandas()
                 if self.rows.names is None:
-                    frame = frame.to_numpy(np.float64)
+                    frame = frame.to_numpy(object if dates else np.float64)
                 else:
                     frame = frame[[n for n in self.rows.names if n in frame.columns]]
                 expected = getattr(self.model, self.method)(frame)
-        except Exception:  # noqa: BLE001 - of any library
-            return
+        except Exception as error:  # of any library
+            if not dates:
+                return
+            raise VerificationError(
+                f"{self.method} takes the column {dates[0].name!r} of the type "
+                f"{dates[0].dtype}, and the model itself refuses it: "
+                f"{shortened(str(error), 300)}. Please report this."
+            ) from error
         expected = self.answer.shaped(expected, len(first))
         if found := difference(answer[: len(first)], expected):
             raise VerificationError(

@@ -15,7 +15,8 @@ import numpy as np
 
 from skforge._compat import cached_property
 from skforge._typing import Array
-from skforge.exceptions import VerificationError
+from skforge.compiler.runtime.arrays import into
+from skforge.exceptions import VerificationError, VerificationWarning, warn
 
 if TYPE_CHECKING:
     from skforge.prediction.door import Door
@@ -53,6 +54,8 @@ class AtDoor:
 
     #: Compares each form of rows with a live model; None where nothing is compared.
     door: Door | None
+    #: By method, whether answers that were written over their own rows agreed.
+    agreed_over: dict[str, bool]
     offered: dict[Any, Any]
     source: Any
     module: Any
@@ -98,6 +101,40 @@ class AtDoor:
         if whole and self.door.agreed(method, X):
             return [], False
         return [type(self).by_door], whole
+
+    def over_rows(
+        self: Any,
+        write: Callable[..., Any],
+        method: str,
+        X: Any,
+        n_jobs: int | None,
+        out: Any,
+    ) -> Any:
+        """Write an answer to ``out``; compare the first one that lies over its rows.
+
+        Those rows are gone afterwards, so they are answered before, apart.
+        """
+        arrays = isinstance(X, np.ndarray) and isinstance(out, np.ndarray)
+        over = arrays and self.door is not None and np.may_share_memory(X, out)
+        agreed = self.agreed_over.get(method) if over else True
+        if agreed:
+            return write(method, X, n_jobs, out)
+        wanted = self.answer(method, X, n_jobs)
+        if agreed is None:
+            from skforge.prediction.differences import difference
+
+            answer = write(method, X, n_jobs, out)
+            found = difference([answer], [wanted])
+            self.agreed_over[method] = found is None
+            if found is None:
+                return answer
+            warn(
+                f"{method} with an out that lies over the rows gives {found.value} for "
+                f"row {found.rows[0]}, and without out {found.expected}. Such answers "
+                "are copied to out from now on. Please report this, with the model.",
+                VerificationWarning,
+            )
+        return into(out, wanted)
 
     def by_door(self: Any, method: str, X: Any, n_jobs: int | None) -> Any:
         """Let new rows meet the model; None if such rows have, and agreed."""

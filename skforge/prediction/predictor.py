@@ -130,6 +130,7 @@ class ForestPredictor(OfRounds, AtDoor):
         self.checked = 0, 0
         self.counters = counters.Counters()
         self.door = None
+        self.agreed_over = {}
         #: Some of the rows that ``fit`` saw; a saved file is compared on them.
         self.sample: Any = None
         #: Keeps for the next process which entries methods have; of a file's model.
@@ -230,11 +231,7 @@ class ForestPredictor(OfRounds, AtDoor):
         if out is not None:
             if self.door is not None and self.door.agreed(method, X) is None:
                 self.answer(method, self.door.few(X), n_jobs)
-            arrays = isinstance(X, np.ndarray) and isinstance(out, np.ndarray)
-            apart = arrays and not np.may_share_memory(X, out)
-            answers = self._by_blocks(method, X, n_jobs, out) if apart else None
-            whole = answers is None
-            return into(out, self.answer(method, X, n_jobs)) if whole else answers
+            return self.over_rows(self._write, method, X, n_jobs, out)
         kind = type(X)
         form = method, X.dtype if kind is np.ndarray else kind
         routes = self._routes.get(form) if n_jobs == self.entry_jobs else None
@@ -242,6 +239,13 @@ class ForestPredictor(OfRounds, AtDoor):
             if (answer := route(self, method, X, n_jobs)) is not None:
                 return answer
         return None
+
+    def _write(self, method: str, X: Any, n_jobs: int | None, out: Any) -> Any:
+        arrays = isinstance(X, np.ndarray) and isinstance(out, np.ndarray)
+        apart = arrays and not np.may_share_memory(X, out)
+        answers = self._by_blocks(method, X, n_jobs, out) if apart else None
+        whole = answers is None
+        return into(out, self.answer(method, X, n_jobs)) if whole else answers
 
     def _find_routes(
         self, form: tuple[str, Any], X: Any, n_jobs: int | None, at_door: bool = True

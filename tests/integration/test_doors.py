@@ -23,7 +23,7 @@ import skforge
 from skforge import CompiledForest, Schedule
 from skforge._container import Container
 from skforge.exceptions import VerificationError, VerificationWarning
-from skforge.prediction import made_rows
+from skforge.prediction import blocks, made_rows
 from skforge.prediction.forms_met import form_of
 from skforge.prediction.made_rows import Known
 from skforge.runtime.mappings import Mappings
@@ -229,6 +229,33 @@ def test_out_gets_the_model_s_answers(
     with pytest.warns(VerificationWarning):
         fast.predict_proba(FRAME, out=out)
     assert np.array_equal(out, fast.estimator_.predict_proba(FRAME))
+
+
+def test_answers_that_are_written_over_their_rows(
+    fast: CompiledForest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocks, "MOST_VALUES", 256)
+    monkeypatch.setattr(blocks, "BLOCK_VALUES", 256)
+    model = RandomForestClassifier(5, max_depth=4, random_state=0).fit(X[:, :2], Y)
+    fast = plain(model, X[:, :2])
+    rows = np.ascontiguousarray(X[:, :2])
+    expected = model.predict_proba(rows)
+    unread = Edit(
+        "prediction.predictor:ForestPredictor._write",
+        "apart = arrays and not np.may_share_memory(X, out)",
+        "apart = arrays",
+    )
+    with planted([unread]):
+        memory = np.concatenate([rows, rows[:1]])
+        with pytest.warns(VerificationWarning) as caught:
+            out = fast.predict_proba(memory[:-1], out=memory[1:])
+        assert np.array_equal(out, expected)
+        assert np.shares_memory(out, memory)
+        memory = np.concatenate([rows, rows[:1]])
+        assert np.array_equal(fast.predict_proba(memory[:-1], out=memory[1:]), expected)
+    text = str(caught[-1].message)
+    assert text.startswith("predict_proba with an out that lies over the rows gives ")
+    assert "Such answers are copied to out from now on." in text
 
 
 # ------------------------------------------------------------ rows that are made

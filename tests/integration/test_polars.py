@@ -27,9 +27,10 @@ from sklearn.preprocessing import OneHotEncoder, QuantileTransformer, StandardSc
 
 import skforge
 from skforge import CompiledForest
-from skforge.exceptions import InvalidInputError
+from skforge.exceptions import InvalidInputError, VerificationError
 from skforge.polars import predict
 from tests.plain import plain
+from tests.reliability.planting import Edit, planted
 
 pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")
@@ -286,6 +287,24 @@ def test_columns_that_are_no_numbers_are_refused_without_names() -> None:
         InvalidInputError, match=r"the column 'v\[0\]' has the type Str"
     ):
         texts.select(predict(fast, "v"))
+
+
+def test_dates_that_the_model_refuses_are_no_numbers() -> None:
+    numbers = ROWS.to_numpy()
+    fast = plain(forest().fit(numbers, y)).fit(numbers)
+    mistaken = Edit(
+        "polars:_is_object",
+        "if column.dtype.is_numeric() or",
+        "if column.dtype.is_numeric() or column.dtype.is_temporal() or",
+    )
+    dates = ROWS.with_columns(age=pl.date(2020, 1, 1))
+    with planted([mistaken]), pytest.raises(VerificationError) as error:
+        dates.select(predict(fast, *NAMES))
+    assert str(error.value).splitlines()[0] == (
+        "predict takes the column 'age' of the type Date, and the model itself refuses "
+        "it: float() argument must be a string or a real number, not 'Timestamp'. "
+        "Please report this."
+    )
 
 
 def test_texts_and_whole_numbers_are_categories_without_names() -> None:

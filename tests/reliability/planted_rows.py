@@ -454,7 +454,7 @@ def unsorted_columns(t: Trial) -> None:
     "out-over-the-rows",
     "answers written over rows that were not read",
     (
-        "prediction.predictor:ForestPredictor.answer",
+        "prediction.predictor:ForestPredictor._write",
         "apart = arrays and not np.may_share_memory(X, out)",
         "apart = arrays",
     ),
