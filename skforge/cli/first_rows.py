@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from skforge import config
 from skforge._typing import Array
@@ -12,6 +12,10 @@ from skforge.cli.errors import FaultError, warn
 from skforge.cli.models import is_own, quiet
 from skforge.exceptions import shortened
 from skforge.prediction.answers import as_array
+
+if TYPE_CHECKING:
+    from skforge.cli.frames import Rows
+    from skforge.cli.library import ModelLibrary
 
 #: Rows that are compared.
 ROWS = 64
@@ -31,8 +35,8 @@ def compare_first(
     """Compare the first values of a method with the library's own, bit by bit.
 
     The library gets the rows of the file, and nothing that skforge has read. If it is
-    not installed or refuses them, a warning says that nothing was compared. Raise
-    FaultError if a bit differs.
+    not installed or refuses them all, a warning says that nothing was compared. Raise
+    FaultError if a bit differs, or if the library refuses some of the rows.
     """
     if not config.compares_forms() or is_own(model_file):
         return
@@ -40,6 +44,8 @@ def compare_first(
     from skforge.cli.library import NoLibraryError, library_of
     from skforge.prediction.differences import difference
 
+    library = given = None
+    asked = method
     try:
         library = library_of(model_file, opened, model.forest_, file.spec)
         if library is None:
@@ -48,9 +54,15 @@ def compare_first(
         asked = next(m for m in methods if hasattr(model, m))
         given = read_rows(file.table, ROWS)
         expected = library.answer(asked, library.rows(given, file.chosen))
-    except Exception as error:  # noqa: BLE001 - of pandas, or of the library
+    except Exception as error:  # of pandas, or of the library
         known = isinstance(error, NoLibraryError)
         why = str(error) if known else f"{type(error).__name__}: {error}"
+        if library and given and not file.spec.whole:
+            row = _refused(library, asked, given, file.chosen)
+            if row is not None:
+                value = as_array(values)[row].tolist()
+                told = f"row {row + 1} has {value}, and {library.name} refuses it"
+                raise _fault(asked, file, library.name, f": {told}: {why}") from error
         warn(f"the first rows were not compared with the library: {_one_line(why)}.")
         return
     expected = as_array(expected)[: len(values)]
@@ -62,11 +74,38 @@ def compare_first(
         return
     row, n = found.rows[0], len(found.rows)
     told = f"row {row + 1} has {found.value}, and {library.name} says {found.expected}"
-    raise FaultError(
-        f"{asked} of {file.table.name} differs from {library.name} itself in {n} of "
-        f"{len(expected)} rows: {shortened(told)}. No result was kept. Please report "
-        "it with the model and these rows, and predict with the library until then; "
-        "SKFORGE_CHECK=off skips this comparison."
+    told = f" in {n} of {len(expected)} rows: {told}"
+    raise _fault(asked, file, library.name, told)
+
+
+def _refused(
+    library: ModelLibrary, method: str, given: Rows, places: Any
+) -> int | None:
+    """Return the first row that a library refuses, if it takes others of them.
+
+    Infinities do not count, which files' models answer for XGBoost, nor cells that
+    this module makes no number of, such as True.
+    """
+    refused: list[int] = []
+    n_rows = len(given.plain)
+    for row in range(n_rows):
+        try:
+            rows = library.rows(given.part(row, row + 1), places)
+        except ValueError:
+            continue
+        try:
+            library.answer(method, rows)
+        except Exception as error:  # noqa: BLE001 - each library has its own errors
+            if "inf" not in str(error).lower():
+                refused.append(row)
+    return refused[0] if 0 < len(refused) < n_rows else None
+
+
+def _fault(method: str, file: RowsFile, name: str, told: str) -> FaultError:
+    return FaultError(
+        f"{method} of {file.table.name} differs from {name} itself{shortened(told)}. "
+        "No result was kept. Please report it with the model and these rows, and "
+        "predict with the library until then; SKFORGE_CHECK=off skips this comparison."
     )
 
 

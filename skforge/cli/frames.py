@@ -54,13 +54,16 @@ class Rows:
         return Rows(*chosen)
 
     def head(self, n: int) -> Rows:
+        return self.part(0, n)
+
+    def part(self, start: int, stop: int) -> Rows:
         frames = [self.plain, self.spelled]
-        return Rows(*(f if f is None else f.iloc[:n] for f in frames))
+        return Rows(*(f if f is None else f.iloc[start:stop] for f in frames))
 
     def texts(self, place: int, known: Collection[Any] | None = None) -> Any:
         """Return a column as texts; None is no missing value if it is ``known``.
 
-        Without ``known``, all cells of CSV are texts.
+        Without ``known``, all cells of CSV are texts but empty ones.
         """
         column = self.plain.iloc[:, place]
         if self.spelled is None:
@@ -69,7 +72,7 @@ class Rows:
             return column.astype(object).where(column.notna(), np.nan)
         spelled = self.spelled.iloc[:, place].astype(object)
         if known is None:
-            return spelled
+            return spelled.where(spelled != "", np.nan)
         gone = column.isna() & ~spelled.isin([*known])
         return spelled.where(~gone, np.nan)
 

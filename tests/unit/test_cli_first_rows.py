@@ -326,6 +326,24 @@ def test_planted_faults_are_found(run, models, monkeypatch, name, plant, ending)
     assert run(models(name), path, "-o", "out.csv")[0] == 0
 
 
+def test_rows_that_the_library_refuses(run, models, monkeypatch):
+    frame = MODELS["catboost.cbm"][1].astype({"city": object})[:9]
+    frame.loc[3, "city"] = None
+    path = _written(frame, "csv", named=False)
+    hashed = values.hashed
+
+    def wrong(column, booleans):
+        return hashed(column.fill_null(""), booleans)
+
+    assert run(models("catboost.cbm"), path)[0] == 2
+    monkeypatch.setattr(values, "hashed", wrong)
+    code, out, err = run(models("catboost.cbm"), path)
+    assert (code, out) == (3, "")
+    assert err.startswith(f"error: predict of {path} differs from CatBoost itself: row")
+    assert "row 4 has " in err
+    assert ", and CatBoost refuses it: CatBoostError: Invalid type for cat_f" in err
+
+
 def test_what_it_says(run, models, monkeypatch, tmp_path):
     frame = pd.DataFrame({"a": [np.nan, 0.25], "b": [0, 0], "zip": 7, "flag": 1})
     path = _written(frame, "csv", named=False)
