@@ -30,6 +30,7 @@ from skforge.cli.first_rows import compare_first
 from skforge.cli.models import fitted, open_model, quiet
 from skforge.cli.options import DataColumns, ModelFile, OutputOption, RowsArgument
 from skforge.cli.tables import Batch, merged
+from skforge.cli.values import arrow_of
 from skforge.exceptions import InvalidInputError, check_choice, duration, plural
 from skforge.prediction.answers import Answer, described
 from skforge.sources.fitted import start_of
@@ -193,6 +194,8 @@ _KINDS: dict[str, Callable[..., AbstractContextManager[Write]]] = {
 def _arrow_columns(table: Array, answer: Answer) -> list[Any]:
     import pyarrow as pa
 
+    if answer.dtype.kind in "fiu":
+        return [arrow_of(column) for column in table.T]
     text = pa.string() if answer.dtype.kind == "U" else None
     return [pa.array(np.ascontiguousarray(column), text) for column in table.T]
 

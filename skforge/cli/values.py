@@ -79,7 +79,7 @@ def numbers(column: Any, dtype: Any = np.float64) -> Array:
         kind = column.type
     if _is_text(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind):
         return _parsed(column.to_pylist())
-    read = numbers_in(column)
+    read = _lent(column) or numbers_in(column)
     if read is None:
         raise _no_numbers(f"has values of type {kind}")
     values, missing = read
@@ -89,6 +89,25 @@ def numbers(column: Any, dtype: Any = np.float64) -> Array:
     if missing is not None:
         values[missing] = np.nan
     return values
+
+
+def _lent(column: Any) -> tuple[Array, None] | None:
+    """Return numbers that Arrow can lend, without gaps: only that imports no pandas."""
+    import pyarrow as pa
+
+    if column.null_count and pa.types.is_float64(column.type):
+        column = column.fill_null(arrow_of(np.full(1, np.nan))[0])
+        return np.from_dlpack(column).copy(), None
+    lent = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+    return (np.from_dlpack(column), None) if lent and not column.null_count else None
+
+
+def arrow_of(values: Array) -> Any:
+    """Return Arrow's array of numbers; ``pyarrow.array`` imports pandas for it."""
+    import pyarrow as pa
+
+    kind, values = pa.from_numpy_dtype(values.dtype), np.ascontiguousarray(values)
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
 
 
 def _cast(texts: Any) -> Any:
