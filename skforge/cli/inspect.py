@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -23,7 +23,8 @@ def inspect(
     """Print what a model compiles to.
 
     :param level: What to print: schedule, loops, hir, mir, lir, llvm, asm, cuda, ptx,
-        tuning, pipeline, or a pass, such as lower-to-lir.
+        tuning, pipeline, compared (the forms of rows on which a .skforge file agreed
+        with its model when it was saved), or a pass, such as lower-to-lir.
     :param rows: Show the kernel used for this batch size. Default: the largest.
     :param target: The machine: cpu is this one, or x86-64-v3, aarch64, cuda, ...
     """
@@ -37,6 +38,8 @@ def inspect(
     compiled = hasattr(model, "inspect")  # CompiledForest, CompiledModule
     if level == "tuning":
         text = result_of(model_file, model).summary()
+    elif level == "compared":
+        text = _compared(model_file.name, model)
     elif compiled and (schedule is not None or target != "cpu"):
         raise InvalidInputError(
             f"{model_file.name} has its own schedules and its own target; to use "
@@ -61,3 +64,17 @@ def inspect(
         kernels = KernelCache(forest, machine, "exact")
         text = kernels.text(asked, "accumulator", level)
     typer.echo(text.rstrip("\n"))
+
+
+def _compared(name: str, model: Any) -> str:
+    """Return the forms of rows that ``save`` compared, and the methods."""
+    known = vars(model).get("_compared") if hasattr(model, "inspect") else None
+    if not known:
+        raise InvalidInputError(
+            f"{name} does not say on which rows it was compared with its model; files "
+            "of CompiledForests do that were saved with their model at hand."
+        )
+    width = max(len(one["form"]) for one in known)
+    return "\n".join(
+        f"{one['form']:{width}}  {', '.join(one['methods'])}" for one in known
+    )

@@ -29,6 +29,28 @@ def test_a_planted_fault_leaves_a_wrong_answer(name: str) -> None:
     assert catalogue.tried(fault, plant=True, compare=False).wrong
 
 
+#: Quick ones of each part of the catalogue, by what compares them.
+CAUGHT = {
+    "limit-of-zeros-in-csr": "a form",
+    "out-over-the-rows": "an answer over its rows",
+    "fill-value-ignored": "save",
+    "unknown-category-as-first": "a form",
+    "arrow-dictionary-gap": "save",
+    "negative-of-unsigned": "a form",
+    "decision-of-another-sign": "save",
+    "mapping-by-its-order": "a mapping",
+    "expression-of-dates": "an expression",
+    "csv-empty-category": "the command line",
+}
+
+
+@pytest.mark.parametrize("name", CAUGHT)
+def test_a_comparison_speaks_before_a_wrong_answer_leaves(name: str) -> None:
+    trial = catalogue.tried(catalogue.FAULTS[name], plant=True, compare=True)
+    assert not trial.wrong
+    assert trial.spoke
+
+
 def test_a_text_that_is_gone_cannot_be_planted() -> None:
     place = "runtime.mappings:Mappings._values"
     gone = Edit(place, "values = nothing", "values = 0")

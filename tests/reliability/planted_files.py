@@ -320,8 +320,8 @@ def of_file(
     "columns by position instead of by name",
     (
         "cli.data:RowsFile._by_name",
-        "self._column_of(called[name]) if i in used else None",
-        "i if i in used else None",
+        'self._column_of(called[name], self.table.names or (), "the model")',
+        "i",
     ),
 )
 def columns_of_csv(t: Trial) -> None:

@@ -709,6 +709,26 @@ def test_inspect_prints_the_module_s_levels(run, small_model):
         assert one != out
 
 
+def test_inspect_tells_what_save_compared(run, small_model, tmp_path):
+    code, out, err = run("inspect", small_model, "--level=compared")
+    assert (code, out) == (2, "")
+    assert err == (
+        "error: small.json does not say on which rows it was compared with its model; "
+        "files of CompiledForests do that were saved with their model at hand.\n"
+    )
+    from sklearn.tree import DecisionTreeClassifier
+
+    rows = np.random.default_rng(0).normal(size=(60, 2))
+    tree = DecisionTreeClassifier(max_depth=3).fit(rows, rows[:, 0] > 0)
+    path = tmp_path / "tree.skforge"
+    skforge.save(skforge.CompiledForest(tree, tuning="off").fit(rows), path)
+    code, out, _ = run("inspect", path, "--level=compared")
+    lines = dict(line.split("  ", 1) for line in out.splitlines())
+    methods = "predict, predict_proba, predict_raw, predict_log_proba, apply"
+    assert code == 0
+    assert lines["ndarray"].strip() == lines["list, made"].strip() == methods
+
+
 @pytest.mark.parametrize("n_rows", [1, 4096])
 def test_schedule_takes_what_inspect_prints(run, small_model, tmp_path, n_rows):
     one = f"--rows={n_rows}"
