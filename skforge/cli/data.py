@@ -101,6 +101,8 @@ class RowsFile(ExitStack):
                 "a frame, and pandas is not installed: pip install pandas."
             ) from error
         names = self.spec.names or range(self.spec.width)
+        if not self.spec.steps:  # columns that CatBoost has dropped keep their places
+            parts = {i: parts.get(i, 0.0) for i in range(len(self._places))}
         return DataFrame({names[feature]: part for feature, part in parts.items()})
 
     def _spread(self, rows: Array) -> Array:

@@ -162,7 +162,8 @@ def _estimator(live: Any, spec: RowSpec) -> ModelLibrary:
     names = getattr(live, "feature_names_in_", None)
     given: Given = partial(_as_trained, spec)
     if is_a(live, "catboost.core.CatBoost"):
-        given, names = partial(_catboost_rows, live), _catboost_names(live)
+        names = _catboost_names(live, spec)
+        given = partial(_catboost_rows, live, spec)
     elif is_a(live, "xgboost.sklearn.XGBModel"):
         booster = live.get_booster()
         given, names = partial(_xgboost_frame, booster), booster.feature_names
@@ -338,21 +339,28 @@ def _catboost_file(path: Path, forest: Forest, spec: RowSpec) -> ModelLibrary:
     elif forest.outputs.function in kind:
         how = kind[forest.outputs.function]
         answers["predict"] = partial(raw, prediction_type=how)
-    given, names = partial(_catboost_rows, model), _catboost_names(model)
-    return ModelLibrary("CatBoost", answers, given, names, forest.n_columns)
+    given, names = partial(_catboost_rows, model, spec), _catboost_names(model, spec)
+    width, part = forest.n_columns, spec.used is not None
+    return ModelLibrary("CatBoost", answers, given, names, width, part)
 
 
-def _catboost_names(model: Any) -> list[str]:
-    return [str(name) for name in model.feature_names_]
+def _catboost_names(model: Any, spec: RowSpec) -> Sequence[str] | None:
+    names = [str(name) for name in model.feature_names_]
+    return names if len(names) == spec.width else spec.names  # it has dropped some
 
 
-def _catboost_rows(model: Any, rows: Rows) -> Any:
-    places = {*model.get_cat_feature_indices()}
-    columns = [
-        rows.texts(i) if i in places else rows.numbers(i)
-        for i in range(rows.plain.shape[1])
-    ]
-    return joined(columns, rows.plain.columns)
+def _catboost_rows(model: Any, spec: RowSpec, rows: Rows) -> Any:
+    from pandas import Series
+
+    texts, names = {*model.get_cat_feature_indices()}, [*rows.plain.columns]
+    found: dict[int, int] = {i: i for i in range(len(names))}
+    if spec.used is not None and spec.names is not None:  # it has dropped others
+        found = {spec.names.index(name): i for i, name in enumerate(names)}
+        names = [*spec.names]
+    columns = [Series(0.0, index=rows.plain.index) for _ in names]
+    for place, i in found.items():
+        columns[place] = rows.texts(i) if place in texts else rows.numbers(i)
+    return joined(columns, names)
 
 
 def _onnx_file(path: Path, forest: Forest, spec: RowSpec) -> ModelLibrary:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
+from skforge.compiler.forest.arrays import dropped_name
 from skforge.compiler.forest.frames import is_category
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
 from skforge.exceptions import (
@@ -204,9 +205,13 @@ class Job:
         """
         from pandas import DataFrame
 
+        names, places = self.rows.names, self._places
+        if len(places) == frame.shape[1] < self.rows.width:
+            for place in sorted({*range(self.rows.width)} - {*places}):
+                frame = frame.copy(deep=False)
+                frame.insert(place, dropped_name(place), 0.0)
         given = [frame.iloc[:, place] for place in range(frame.shape[1])]
         columns = [self._taken(column, i, typed) for i, column in enumerate(given)]
-        names = self.rows.names
         labels = range(len(columns)) if names is None else names
         if all(map(operator.is_, columns, given)):
             return frame.set_axis(labels, axis=1)
@@ -257,6 +262,12 @@ class Job:
             "numbers nor categories; convert it to float64."
         )
 
+    @property
+    def _places(self) -> Sequence[int]:
+        """The columns that rows by name need: not those that CatBoost has dropped."""
+        used = None if self.rows.steps else self.rows.used
+        return range(self.rows.width) if used is None else sorted(used)
+
     def columns_of(
         self, there: Iterable[Any], wanted: Sequence[Any] | None
     ) -> list[Any]:
@@ -270,7 +281,9 @@ class Job:
                 f"[{wanted!r}] for one column."
             )
         there = list(there)
-        columns = list((self.rows.names or there) if wanted is None else wanted)
+        names = self.rows.names
+        own = there if names is None else [names[place] for place in self._places]
+        columns = list(own if wanted is None else wanted)
         missing = [name for name in columns if name not in there]
         if missing:
             raise InvalidInputError(
@@ -282,7 +295,7 @@ class Job:
         return columns
 
     def check_width(self, n_columns: int) -> None:
-        if n_columns != self.rows.width:
+        if n_columns not in (self.rows.width, len(self._places)):
             raise InvalidInputError(
                 f"The model was trained on {self.rows.width} features, but the rows "
                 f"have {n_columns} columns."

@@ -143,7 +143,8 @@ class Door:
                         if not strict or not self._takes(X, source, theirs):
                             return None
                         return _refused(uncounted, few, error)
-                    self._taken.add(kind_of(X))
+                    if strict:  # or it is not the model that answers
+                        self._taken.add(kind_of(X))
                     if error is not None:
                         found = _refused(uncounted, part, error) if strict else None
                     elif isinstance(X, Mapping) and part is not few:
@@ -163,9 +164,14 @@ class Door:
         if (kind := kind_of(X)) not in ("pyarrow", "batch", "polars"):
             return hasattr(X, "shape")  # values of lists and mappings may be categories
         if kind not in self._taken:
-            rows = source.drawn(1, 0.0)
-            names = source.forest.column_names or map(str, range(rows.shape[1]))
+            forest = source.forest
+            rows: Any = source.drawn(1, 0.0)[:, : forest.n_columns]
+            names = forest.column_names or map(str, range(forest.n_columns))
             columns = dict(zip(names, rows.T, strict=True))
+            if forest.hashed is not None:  # numbers are no categories to CatBoost
+                flags = forest.hashed.is_category
+                every = zip(columns.items(), flags, strict=True)
+                columns = {n: ["0"] if coded else x for (n, x), coded in every}
             make = getattr(X, "from_pydict", type(X))
             return _asked(theirs, make(columns))[2] is None
         return True
