@@ -119,9 +119,11 @@ class Mappings:
             if rule.table is not None
         }
         self._places = {at: rule.place for at, rule in enumerate(rules)}
-        #: Where the rules' values are in an array of objects.
-        whole = self._count == columns.width
-        self._at = slice(None) if whole else [*self._places.values()]
+        #: Makes an array of objects for one row, and where the rules' values are in it.
+        self._make: Callable[..., Array] = np.empty
+        self._at: Any = 0
+        if self._count < columns.width:
+            self._make, self._at = np.zeros, (0, [*self._places.values()])
         #: Writes one row, columns without a rule included.
         self._pack = None
         written = {*self._places.values()}
@@ -210,8 +212,8 @@ class Mappings:
         values = self._values(X)
         if values is None or not _COMMON.issuperset(map(type, values)):
             return None
-        objects = np.zeros((1, self._columns.width), object)
-        objects[0, self._at] = values
+        objects = self._make((1, self._columns.width), object)
+        objects[self._at] = values
         return objects
 
     def rows(self, X: Any) -> Array | None:
