@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from joblib import parallel_config
 
 from skforge._compat import no_warnings
+from skforge.compiler.forest.frames import is_pandas
 from skforge.exceptions import SkforgeError, VerificationError
 from skforge.prediction.door import (
     Ask,
@@ -27,7 +28,13 @@ from skforge.prediction.door import (
 )
 from skforge.prediction.made_rows import Made
 from skforge.prediction.predictor import METHODS
-from skforge.prediction.stored_forms import NARROWER, changed, main_forms, other_forms
+from skforge.prediction.stored_forms import (
+    IF_IMPORTED,
+    NARROWER,
+    changed,
+    main_forms,
+    other_forms,
+)
 
 #: Methods of files whose answers are compared.
 _METHODS = (*METHODS, "predict_log_proba", "apply", "transform")
@@ -45,7 +52,8 @@ def compare_stored(fast: Any, stored: Any) -> dict[str, list[str]]:
     -------
     dict of str -> list of str
         By form of rows, the methods that gave equal bits. What is left to the model,
-        or refused by it, is not among them.
+        or refused by it, is not among them, nor forms of packages that happen to be
+        imported.
 
     Raises
     ------
@@ -104,7 +112,9 @@ def _compared(fast: Any, stored: Any) -> dict[str, list[str]]:
         for form, change in other_forms(predictor, seen):
             case = Case(own, stored, form, method)
             known = None if form in NARROWER else answer
-            if any([case.agrees(part, known) for part in changed(change, batch)]):
+            agreed = any([case.agrees(part, known) for part in changed(change, batch)])
+            # equal fits save equal bytes, whatever else is imported
+            if agreed and is_pandas(seen) and form not in IF_IMPORTED:
                 compared[form] = [method]
     return compared
 

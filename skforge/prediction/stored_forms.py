@@ -19,6 +19,8 @@ Change = Callable[[Any], Any]
 
 #: Forms whose values are rounded.
 NARROWER = ("float32 columns",)
+#: Forms that are tried if another package is imported.
+IF_IMPORTED = ("Arrow columns", "Arrow dictionaries", "pyarrow batch", "polars frame")
 #: Columns that get another dtype: those of a dtype are read by the same code.
 _COLUMNS = 4
 
