@@ -60,6 +60,13 @@ def _one_profile() -> None:
     machine.SOON = machine.LATER
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _every_error_of_made_rows() -> None:
+    from skforge.prediction import door
+
+    door.UNMADE = ()
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden",

@@ -38,6 +38,10 @@ Ask = Callable[[Any], Any]
 #: of many columns, or behind steps.
 ROWS, SINGLE, _CELLS, _BEHIND = 32, 16, 4096, 4
 
+#: Errors of making rows, after which those of the call alone are compared. Tests have
+#: none, so that each is seen.
+UNMADE: tuple[type[Exception], ...] = (Exception,)
+
 
 class DifferingRow(NamedTuple):
     """A row on which compiled code and the model differ, and their answers."""
@@ -135,7 +139,7 @@ class Door:
             for module in predictor.modules:
                 stack.enter_context(module.kernels.one())  # compile no other kernels
             batches = [Made(few, ())]
-            with suppress(Exception):  # of rows that nobody can make
+            with suppress(*UNMADE):
                 batches += made_of(predictor, few)
             for batch in batches:
                 for part, expected, error in accepted(theirs, batch, alone):

@@ -37,6 +37,8 @@ _ODD = (
 )
 #: Labels that are not known are in rows of their own: some models refuse a whole frame.
 _NEW = ("unknown", "unknowns")
+#: What the types of columns of texts and categories are called.
+_LABELS = "string", "large_string", "utf8", "categorical", "enum", "dictionary"
 
 
 class Made(NamedTuple):
@@ -85,7 +87,7 @@ def _walked(forest: Forest, cuts: Mapping[int, Array]) -> dict[int, Array]:
     """
     random = np.random.default_rng(0)
     walked: dict[int, Array] = {}
-    for row in range(_MOST):
+    for row in range(_MOST if forest.n_trees else 0):
         node = int(forest.tree_offset[random.integers(forest.n_trees)])
         path = []
         while (test := int(forest.predicate[node])) >= 0:
@@ -114,8 +116,9 @@ def _reaching(
         inside = known[(known > least) & (known < most)]
         some = inside if len(inside) else np.array([least, most])
         some = some[np.isfinite(some)]
-        values[feature] = some[random.integers(len(some))]
-    if how < Comparison.IN:
+        if len(some):  # gaps may be apart from all numbers
+            values[feature] = some[random.integers(len(some))]
+    if how < Comparison.IN and np.isfinite(forest.threshold[test]):
         values[feature] = float(forest.threshold[test])
     return values
 
@@ -129,6 +132,7 @@ class _Column:
     gap: Any = None  # a missing value
     has_gaps: bool = True  # whether the column's type can have one
     is_object: bool = False  # whether it may be None, too
+    is_taken: bool = False  # whether values are those of the caller, by their places
     unknown: Any = _UNKNOWN
 
     def ordinary(self, n: int, random: np.random.Generator) -> list[Any]:
@@ -420,7 +424,8 @@ def _of_series(series: Any, dtype: Any, known: Known) -> _Column:
         return _Column(own, known, number, gap=gap, has_gaps=has_gaps)
     if is_category(dtype):
         labels = tuple(dtype.categories.tolist())
-        new = _UNKNOWN if all(isinstance(label, str) for label in labels) else None
+        texts = labels and all(isinstance(label, str) for label in labels)
+        new = _UNKNOWN if texts else None
         return _Column(own, known, labels=labels, unknown=new)
     if isinstance(dtype, np.dtype) and dtype.kind == "O":
         return _of_objects(own, known)
@@ -463,13 +468,14 @@ def _of_polars(X: Any, knows: Knows) -> Any:
         for i, (name, dtype) in enumerate(zip(X.columns, dtypes, strict=True))
     ]
 
+    def series(i: int, part: list[Any]) -> Any:
+        if columns[i].is_taken:
+            return X.to_series(i).gather(part)
+        return pl.Series(part, dtype=dtypes[i], strict=False)
+
     def make(parts: list[Any]) -> Any:
-        return pl.DataFrame(
-            {
-                name: pl.Series(part, dtype=dtype, strict=False)
-                for name, part, dtype in zip(X.columns, parts, dtypes, strict=True)
-            }
-        )
+        pairs = enumerate(zip(X.columns, parts, strict=True))
+        return pl.DataFrame({name: series(i, part) for i, (name, part) in pairs})
 
     return columns, make
 
@@ -485,8 +491,13 @@ def _of_arrow(X: Any, knows: Knows) -> Any:
     ]
 
     def make(parts: list[Any]) -> Any:
-        pairs = zip(parts, schema.types, strict=True)
-        arrays = [_arrow_array(part, kind) for part, kind in pairs]
+        triples = enumerate(zip(parts, schema.types, columns, strict=True))
+        arrays = [
+            X.column(i).take(pa.array(part, pa.int64()))
+            if column.is_taken
+            else _arrow_array(part, kind)
+            for i, (part, kind, column) in triples
+        ]
         return type(X).from_arrays(arrays, schema=schema)
 
     def _arrow_array(part: list[Any], kind: Any) -> Any:
@@ -504,7 +515,10 @@ def _of_typed(own: list[Any], dtype: Any, known: Known, text: str) -> _Column:
     number = number_of(dtype)
     if number is not None:
         return _Column(own, known, number)
-    open_ended = "str", "large_str", "utf8", "categorical", "dictionary<values=str"
+    if not text.lower().startswith(_LABELS):  # dates, lists and the like
+        places = [*range(len(own))]
+        return _Column(places, Known(), gap=0, unknown=None, is_taken=True)
+    open_ended = *_LABELS[:4], "dictionary<values=string"
     return _of_labels(own, known, text.lower().startswith(open_ended))
 
 

@@ -18,6 +18,7 @@ from joblib import parallel_config
 from skforge._compat import no_warnings
 from skforge.compiler.forest.frames import is_pandas
 from skforge.exceptions import SkforgeError, VerificationError
+from skforge.prediction import door
 from skforge.prediction.door import (
     Ask,
     accepted,
@@ -90,7 +91,7 @@ def _compared(fast: Any, stored: Any) -> dict[str, list[str]]:
     if seen is None:
         return compared
     made: list[Made] = []
-    with suppress(Exception):  # of rows that nobody can make
+    with suppress(*door.UNMADE):
         made = made_of(predictor, seen)
     for form, change in main_forms(predictor, seen):
         for name, batches in ((form, [Made(seen, ())]), (f"{form}, made", made)):

@@ -22,8 +22,9 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 import skforge
 from skforge import CompiledForest, Schedule
 from skforge._container import Container
+from skforge.compiler.forest.reference import reference_leaves
 from skforge.exceptions import VerificationError, VerificationWarning
-from skforge.prediction import blocks, made_rows
+from skforge.prediction import blocks, door, made_rows
 from skforge.prediction.forms_met import form_of
 from skforge.prediction.made_rows import Known
 from skforge.runtime.mappings import Mappings
@@ -298,6 +299,56 @@ def test_made_numbers_lie_on_thresholds_and_beside_them() -> None:
         near = {dtype(cut), np.nextafter(dtype(cut), dtype(1)), dtype(np.float32(cut))}
         assert near <= {*made.tolist(), *made}
         assert np.isnan(made).any() and np.isinf(made).any()
+
+
+def test_made_rows_reach_the_nodes_whose_thresholds_they_have() -> None:
+    model = LGBMClassifier(n_estimators=3, min_child_samples=2, verbose=-1).fit(X, Y)
+    known = made_rows.known_columns(forest := skforge.load_forest(model), {})
+    for whole in (X[:4], X[:4].tolist()):
+        rows = np.array(made_rows.made_rows(whole, known, None)[0].rows)[:192]
+        leaves = reference_leaves(forest, rows)
+        moved = [reference_leaves(forest, rows + way) for way in (1e-9, -1e-9)]
+        other = (np.array(moved) != leaves).any(axis=(0, 2))
+        assert other.mean() > 0.6, "a small error in a row alone would not be seen"
+
+
+def test_rows_of_wide_forests_have_values_in_the_columns_that_are_tested() -> None:
+    wide = np.zeros((50, 3000))
+    wide[:, [7, 2990]] = np.random.default_rng(0).normal(size=(50, 2))
+    model = RandomForestClassifier(5, random_state=0).fit(wide, wide[:, 7] > 0)
+    known = made_rows.known_columns(skforge.load_forest(model), {})
+    for rows in (wide[:3], pd.DataFrame(wide[:3])):
+        ((made, _),) = made_rows.made_rows(rows, known, None)
+        assert form_of(made) == form_of(rows)
+        several = [len(np.unique(column)) > 1 for column in np.asarray(made).T]
+        assert {*np.flatnonzero(several)} == {*known} <= {*range(3000)}
+
+
+def test_rows_that_the_model_refuses_are_refused(
+    fast: CompiledForest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(source: Source, method: str, rows: Any, **params: Any) -> Any:
+        raise TypeError("no such rows")
+
+    monkeypatch.setattr(Source, "call", refuses)
+    with (
+        pytest.warns(VerificationWarning, match="gives TypeError: no such rows. The"),
+        pytest.raises(TypeError, match="no such rows"),
+    ):
+        fast.predict_proba(FRAME)
+
+
+def test_a_comparison_that_fails_breaks_no_call(
+    fast: CompiledForest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any) -> Any:
+        raise RuntimeError("an error of the comparison")
+
+    monkeypatch.setattr(door.Door, "compare", fails)
+    said = r"what cannot be compared \(RuntimeError: an error of the comparison\)"
+    with pytest.warns(VerificationWarning, match=said):
+        answers = fast.predict_proba(FRAME)
+    assert np.array_equal(answers, fast.estimator_.predict_proba(FRAME))
 
 
 # ------------------------------------------------------------ save
