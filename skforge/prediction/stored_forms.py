@@ -105,13 +105,17 @@ def _in_arrow(predictor: Any, frame: Any) -> bool:
 
 
 def other_forms(predictor: Any, seen: Any) -> Iterator[tuple[str, Change]]:
-    """Yield forms of frames, also for arrays: of names that the model may not know."""
+    """Yield forms of frames; containers alone if training had arrays.
+
+    Their names are some that the model may not know.
+    """
     if "pandas" not in sys.modules:
         return
     import pandas as pd
 
     if is_pandas(seen):
-        yield from _of_frames(predictor, seen)
+        yield from _of_dtypes(predictor, seen)
+        yield from _of_containers(predictor, seen)
     if not isinstance(seen, np.ndarray) or seen.ndim != 2:
         return
     names = predictor.forest.column_names
@@ -119,7 +123,7 @@ def other_forms(predictor: Any, seen: Any) -> Iterator[tuple[str, Change]]:
         names = [f"c{i}" for i in range(seen.shape[1])]
     named = partial(pd.DataFrame, columns=list(names))
     yield "DataFrame", named
-    for form, change in _of_frames(predictor, named(seen)):
+    for form, change in _of_containers(predictor, named(seen)):
         yield form, partial(_in_turn, named, change)
 
 
@@ -127,7 +131,7 @@ def _in_turn(first: Change, then: Change, rows: Any) -> Any:
     return then(first(rows))
 
 
-def _of_frames(predictor: Any, first: Any) -> Iterator[tuple[str, Change]]:
+def _of_dtypes(predictor: Any, first: Any) -> Iterator[tuple[str, Change]]:
     places = [i for i, dtype in enumerate(first.dtypes) if _is_number(dtype)]
     tested = np.bincount(predictor.forest.feature, minlength=len(first.columns))
     some = sorted(places, key=lambda i: -tested[i])[:_COLUMNS]
@@ -136,14 +140,17 @@ def _of_frames(predictor: Any, first: Any) -> Iterator[tuple[str, Change]]:
     yield "float32 columns", _by_column(some, _narrow)
     yield "nullable columns", _by_column(some, _nullable)
     yield "sparse columns", _by_column(places, _filled)
+    if "pyarrow" in sys.modules:
+        yield "Arrow columns", _by_column(some, _of_arrow)
+        yield "Arrow dictionaries", _by_column(some, _dictionary)
+
+
+def _of_containers(predictor: Any, first: Any) -> Iterator[tuple[str, Change]]:
     numbers = all(map(_is_number, first.dtypes))
     if numbers and "scipy.sparse" in sys.modules:
         sparse = sys.modules["scipy.sparse"]
         yield "csr_matrix", lambda frame: sparse.csr_matrix(frame.to_numpy(np.float64))
         yield "csc_matrix", lambda frame: sparse.csc_matrix(frame.to_numpy(np.float64))
-    if "pyarrow" in sys.modules:
-        yield "Arrow columns", _by_column(some, _of_arrow)
-        yield "Arrow dictionaries", _by_column(some, _dictionary)
     if _in_arrow(predictor, first):
         if "pyarrow" in sys.modules:
             yield "pyarrow batch", lambda frame: _table(frame).to_batches()[0]
