@@ -85,7 +85,7 @@ class Door:
 
     def few(self, X: Any) -> Any:
         """Return the first rows, in their form: those that are compared."""
-        return X if isinstance(X, Mapping) else part_of(X, 0, ROWS)
+        return X if _is_mapping(X) else part_of(X, 0, ROWS)
 
     def _first(
         self, predictor: Any, method: Any, X: Any, ours: Ask, theirs: Ask
@@ -151,11 +151,12 @@ class Door:
                         self._taken.add(kind_of(X))
                     if error is not None:
                         found = _refused(uncounted, part, error) if strict else None
-                    elif isinstance(X, Mapping) and part is not few:
+                    elif _is_mapping(X) and part is not few:
                         found = _mapped(uncounted, part, expected) if alone else None
                     else:
                         found = _differs(uncounted, theirs, part, expected, alone)
                     own = part is few and error is None and alone
+                    own = own and (few is X or _by_row(answer, X))
                     if found is None and own and answer is not None:
                         given = answer if few is X else _rows(answer, 0, ROWS)
                         found = compared_answers(few, given, expected)
@@ -165,6 +166,8 @@ class Door:
 
     def _takes(self, X: Any, source: Any, theirs: Ask) -> bool:
         """Tell whether a model takes such rows: skforge reads more than libraries."""
+        if hasattr(X, "tocsr"):
+            return _asked(theirs, type(X)(source.drawn(1, 0.0)))[2] is None
         if (kind := kind_of(X)) not in ("pyarrow", "batch", "polars"):
             return hasattr(X, "shape")  # values of lists and mappings may be categories
         if kind not in self._taken:
@@ -244,9 +247,9 @@ def accepted(
     if len(ends) < 2 or (error is None and not alone):
         yield rows, expected, error
         return
+    known = error is None and _by_row(expected, rows)
     for start, end in pairwise((0, *ends)):
         part = part_of(rows, start, end)
-        known = error is None
         yield (
             (part, _rows(expected, start, end), None) if known else _asked(theirs, part)
         )
@@ -280,8 +283,12 @@ def _refused(ours: Ask, rows: Any, error: Refusal) -> DifferingRow | None:
     return DifferingRow(rows, _text_of(answer), error.text)
 
 
+def _is_mapping(rows: Any) -> bool:
+    return isinstance(rows, Mapping) and not hasattr(rows, "tocsr")
+
+
 def len_of(rows: Any) -> int:
-    if isinstance(rows, Mapping):
+    if _is_mapping(rows):
         return 1
     shape = getattr(rows, "shape", None)
     return int(shape[0]) if shape else len(rows)
@@ -299,7 +306,7 @@ def _differs(
     n_rows = len_of(rows)
     width = getattr(rows, "shape", (0, 1))[-1]
     most = min(SINGLE if alone else _BEHIND, n_rows, 1 + _CELLS // max(1, width))
-    singles = range(most if n_rows > 1 else 0)
+    singles = range(most if n_rows > 1 and _by_row(expected, rows) else 0)
     for start, end in ((0, n_rows), *((i, i + 1) for i in singles)):
         part = rows if end - start == n_rows else part_of(rows, start, end)
         wanted = expected if part is rows else _rows(expected, start, end)
@@ -321,7 +328,7 @@ def _mapped(ours: Ask, rows: list[Any], expected: Any) -> DifferingRow | None:
     columns = {key: [row[key] for row in rows] for key in rows[0]}
     arrays = {key: np.array(values) for key, values in columns.items()}
     every = [(columns, expected), (arrays, expected)]
-    for i, row in enumerate(rows):
+    for i, row in enumerate(rows if _by_row(expected, rows) else ()):
         given = dict(reversed(row.items())) if i % 2 else row
         every.append((given, _rows(expected, i, i + 1)))
     for given, wanted in every:
@@ -348,7 +355,7 @@ def compared_answers(
             return None
         return DifferingRow(rows, f"order {ways[0]}", f"order {ways[1]}")
     first = int(found.rows[0]) if len(found.rows) else 0
-    alone = isinstance(rows, Mapping) or first >= len_of(rows)
+    alone = _is_mapping(rows) or first >= len_of(rows)
     row = rows if alone else part_of(rows, first, first + 1)
     return DifferingRow(row, found.value, found.expected)
 
@@ -368,6 +375,12 @@ def _order(answer: Any) -> str:
     if answer.ndim != 2 or min(answer.shape) < 2:
         return ""
     return "C" * answer.flags.c_contiguous + "F" * answer.flags.f_contiguous
+
+
+def _by_row(answer: Any, rows: Any) -> bool:
+    """Tell whether the first axis of an answer is that of rows."""
+    parts = answer if isinstance(answer, list) else [answer]
+    return all(len(np.shape(x)) and len_of(x) == len_of(rows) for x in parts)
 
 
 def _rows(answer: Any, start: int, stop: int) -> Any:

@@ -9,7 +9,7 @@ labels that are not known.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -112,7 +112,7 @@ def _reaching(
             ends.setdefault(feature, [-np.inf, np.inf])[below] = forest.threshold[test]
     values = {}
     for feature, (least, most) in ends.items():
-        known = cuts[feature]
+        known = cuts.get(feature, np.empty(0))  # none if gaps alone are told apart
         inside = known[(known > least) & (known < most)]
         some = inside if len(inside) else np.array([least, most])
         some = some[np.isfinite(some)]
@@ -278,15 +278,15 @@ def _of_wide(X: Any, knows: Knows) -> Any:
 
 
 def _maker_of(X: Any) -> Any:
+    if hasattr(X, "tocsr") and hasattr(X, "toarray"):  # one class of these is a dict
+        return _of_sparse
     if isinstance(X, np.ndarray) and X.ndim == 2:
         return _of_array
     if isinstance(X, list) and X and isinstance(X[0], Mapping):
         return _of_dicts
     if isinstance(X, list) and X and isinstance(X[0], (list, tuple)):
         return _of_lists
-    if isinstance(X, dict):
-        return _of_dict
-    return _of_sparse if hasattr(X, "tocsr") and hasattr(X, "toarray") else None
+    return _of_dict if isinstance(X, dict) else None
 
 
 def _of_array(X: Array, knows: Knows) -> Any:
@@ -350,7 +350,9 @@ def _of_dicts(X: list[Any], knows: Knows) -> Any:
 
 def _of_dict(X: dict[Any, Any], knows: Knows) -> Any:
     columns = [
-        [*v][:_LEAST] for v in X.values() if not np.isscalar(v) and v is not None
+        [*v][:_LEAST]
+        for v in X.values()
+        if isinstance(v, Iterable) and not isinstance(v, (str, bytes))
     ]
     if columns and len(columns) < len(X):
         return None

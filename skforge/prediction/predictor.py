@@ -24,7 +24,7 @@ from skforge.compiler.outputs import steps
 from skforge.compiler.outputs.answers import labels_of, of_scores, output_of
 from skforge.compiler.runtime.arrays import into, is_device_array
 from skforge.compiler.runtime.auto import AutoModule
-from skforge.compiler.runtime.entry.mappings import DictReader
+from skforge.compiler.runtime.entry.mappings import CompiledDictReader
 from skforge.compiler.runtime.explanations.contributions import ENTRY_ROWS
 from skforge.compiler.runtime.hashed_rows import objects_of
 from skforge.compiler.runtime.kernels import raw_scores
@@ -387,7 +387,7 @@ class ForestPredictor(OfRounds, AtDoor):
         columns = self.source.columns()
         if columns is None:
             return None
-        mappings = Mappings(columns, DictReader)
+        mappings = Mappings(columns, CompiledDictReader)
         mappings.ignores |= self.ignores
         return mappings
 

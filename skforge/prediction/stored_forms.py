@@ -152,7 +152,10 @@ def _of_containers(predictor: Any, first: Any) -> Iterator[tuple[str, Change]]:
         yield "csr_matrix", lambda frame: sparse.csr_matrix(frame.to_numpy(np.float64))
         yield "csc_matrix", lambda frame: sparse.csc_matrix(frame.to_numpy(np.float64))
     if _in_arrow(predictor, first):
-        if "pyarrow" in sys.modules:
+        # XGBoost takes texts of digits in batches for numbers
+        coded = any(map(is_category, first.dtypes))
+        known = not coded or predictor.forest.source != "xgboost"
+        if known and "pyarrow" in sys.modules:
             yield "pyarrow batch", lambda frame: _table(frame).to_batches()[0]
         if "polars" in sys.modules:
             yield "polars frame", sys.modules["polars"].from_pandas

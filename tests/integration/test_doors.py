@@ -475,3 +475,27 @@ def test_save_asks_for_one_mapping_alone() -> None:
     with planted([turned]), pytest.raises(VerificationError) as error:
         saved(fast)
     assert " of mappings otherwise: it gives " in str(error.value)
+
+
+@pytest.mark.parametrize("form", ["dok_matrix", "a date", "no finite threshold"])
+def test_odd_forms_meet_the_model(form: str) -> None:
+    from scipy import sparse
+
+    gaps = np.where(X[:, :1] > 0, np.nan, 1.0)
+    trained = {"a date": FRAME.assign(a=FRAME["a"] * 9)}.get(form, X)
+    if form == "no finite threshold":
+        trained = gaps
+    model = RandomForestClassifier(5, random_state=0)
+    if form == "a date":
+        model = make_pipeline(make_column_transformer(("passthrough", ["a"])), model)
+    fast = plain(model.fit(trained, Y), trained)
+    rows: Any = gaps.tolist()
+    if form == "dok_matrix":
+        rows = sparse.dok_matrix(X[:9])
+    elif form == "a date":
+        rows = {**FRAME.iloc[0].to_dict(), "b": pd.Timestamp("2024-05-01")}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", VerificationWarning)
+        answers = fast.predict_proba(rows)
+    wanted = pd.DataFrame([rows]) if form == "a date" else rows
+    assert np.array_equal(answers, model.predict_proba(wanted))

@@ -43,7 +43,7 @@ from sklearn.preprocessing import (
 from sklearn.tree import DecisionTreeClassifier
 
 import skforge
-from skforge.compiler.runtime.entry.mappings import DictReader
+from skforge.compiler.runtime.entry.mappings import CompiledDictReader
 from skforge.exceptions import InvalidInputError
 from skforge.runtime.mappings import ColumnRule, MappingColumns, Mappings
 from tests.plain import plain
@@ -469,7 +469,8 @@ def texts(unknown: float | None = None, missing: float | None = None) -> Mapping
     table = {"Oslo": 5.0, "Rome": 7.0}
     city = ColumnRule("city", 2, table, missing=missing, unknown=unknown)
     return Mappings(
-        MappingColumns((city, ColumnRule("age", 0)), 4, ignores=True), DictReader
+        MappingColumns((city, ColumnRule("age", 0)), 4, ignores=True),
+        CompiledDictReader,
     )
 
 
@@ -512,7 +513,7 @@ def test_texts_without_codes() -> None:
 def test_numbers_as_labels() -> None:
     table = {1.0: 5.0, 2.0: 6.0, None: 7.0}
     reader = Mappings(
-        MappingColumns((ColumnRule("a", 0, table, np.nan, 9.0),), 1), DictReader
+        MappingColumns((ColumnRule("a", 0, table, np.nan, 9.0),), 1), CompiledDictReader
     )
     for label, code in ((1, 5.0), (2.0, 6.0), (None, 7.0), (3.0, 9.0), ("1", 9.0)):
         same(reader.ask(entry, {"a": label}), np.array([[code]]))
@@ -568,7 +569,8 @@ def test_rows_that_are_mappings_in_training() -> None:
 
 def test_any_values_go_to_the_source() -> None:
     reader = Mappings(
-        MappingColumns((ColumnRule("a", 0, {}), ColumnRule("b", 1)), 2), DictReader
+        MappingColumns((ColumnRule("a", 0, {}), ColumnRule("b", 1)), 2),
+        CompiledDictReader,
     )
     for value in ("text", ["a", "list"], 3):
         row = {"b": 1, "a": value}

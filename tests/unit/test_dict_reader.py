@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skforge.compiler.runtime.entry import mappings
-from skforge.compiler.runtime.entry.mappings import DictReader
+from skforge.compiler.runtime.entry.mappings import CompiledDictReader
 from skforge.runtime import dict_reader
 
 NAN = float("nan")
 
 
-def reader() -> DictReader:
+def reader() -> CompiledDictReader:
     tables = {"city": {"Oslo": 5.0, "Rome": -1.0, "": 2.0}}
-    return DictReader({"age": 2, "city": 0, "fare": 3}, tables, 4)
+    return CompiledDictReader({"age": 2, "city": 0, "fare": 3}, tables, 4)
 
 
 def row(**changed: Any) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def test_numbers_and_codes_of_texts_stand_in_their_columns() -> None:
 
 def test_a_missing_text_has_a_number_if_the_table_has_one() -> None:
     table = {"Oslo": 5.0, None: NAN}
-    read = DictReader({"city": 0}, {"city": table}, 1).read
+    read = CompiledDictReader({"city": 0}, {"city": table}, 1).read
     found = read([{"city": "Oslo"}, {"city": None}])
     np.testing.assert_array_equal(found, [[5.0], [NAN]])
     assert read([{"city": NAN}]) is None
@@ -130,7 +130,7 @@ def test_other_interpreters_use_python(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @given(st.lists(st.floats() | st.integers(-(2**70), 2**70) | st.booleans(), min_size=1))
 def test_numbers_are_those_of_python(values: list[Any]) -> None:
-    read = DictReader({"x": 0}, {}, 1).read([{"x": v} for v in values])
+    read = CompiledDictReader({"x": 0}, {}, 1).read([{"x": v} for v in values])
     assert read is not None
     expected = np.array([[float(v)] for v in values])
     assert read.tobytes() == expected.tobytes()

@@ -42,7 +42,7 @@ def cached_reader() -> tuple[str, str] | None:
     return None if digest is None else (key, digest)
 
 
-class DictReader(dict_reader.DictReader):
+class CompiledDictReader(dict_reader.DictReader):
     def __init__(
         self,
         places: Mapping[str, int],
