@@ -138,10 +138,12 @@ class AtDoor:
 
     def by_door(self: Any, method: str, X: Any, n_jobs: int | None) -> Any:
         """Let new rows meet the model; None if such rows have, and agreed."""
-        if self.door is None or self.door.agreed(method, X):
+        door = self.door
+        same = None if door is None else door.quick.get((method, type(X)))
+        if door is None or (same is not None and same(X)) or door.agreed(method, X):
             return None
         ours = partial(self._past_door, method, n_jobs)
-        return self.door.answer(self, method, X, ours, partial(self.own, method, {}))
+        return door.answer(self, method, X, ours, partial(self.own, method, {}))
 
     def _past_door(self: Any, method: str, n_jobs: int | None, X: Any) -> Any:
         form = method, X.dtype if type(X) is np.ndarray else type(X)

@@ -50,9 +50,9 @@ def is_large(X: Any, made: int = 0) -> bool:
     is_array = kind is np.ndarray or kind is np.memmap
     if not is_array and kind_of(X) not in ("pandas", "polars"):
         return False
-    if len(X.shape) != 2:
+    if len(shape := X.shape) != 2:  # a frame counts its rows anew for each
         return False
-    n, width = X.shape
+    n, width = shape
     return bool(n * made > NEAR_VALUES or n * width > MOST_VALUES)
 
 

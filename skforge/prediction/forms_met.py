@@ -8,6 +8,7 @@ made for the comparison: types of Python's objects, categories and their order.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from functools import partial
 from operator import is_
 from typing import Any
 
@@ -41,6 +42,10 @@ class FormsMet:
         if agreed is not None:
             self._last[kind] = look_of(X), agreed
         return agreed
+
+    def recogniser(self, X: Any) -> Callable[[Any], bool]:
+        """Return what recognises rows like these, which are the last ones."""
+        return partial(_SAME.get(kind_of(X), _same), self._last[type(X)][0])
 
     def add(self, X: Any, agreed: bool) -> None:
         self._agreed[form_of(X)] = agreed
@@ -94,27 +99,31 @@ def _of_pandas(X: Any) -> Hashable:
 def _look_of_pandas(X: Any) -> Any:
     manager = X._mgr
     blocks = manager.blocks
-    return manager.axes[0], [b.dtype for b in blocks], _places(blocks)
+    dtypes = [block.values.dtype for block in blocks]
+    return manager.axes[0], dtypes, [block._mgr_locs for block in blocks]
 
 
-def _places(blocks: Any) -> Any:
-    return [block.mgr_locs.as_array.tobytes() for block in blocks]
+def _places(places: Any) -> Any:
+    return [place.as_array.tobytes() for place in places]
 
 
 def _same_pandas(look: Any, X: Any) -> bool:
     labels, dtypes, places = look
     manager = X._mgr
     blocks, names = manager.blocks, manager.axes[0]
-    if not names.is_(labels) and not (
-        names.dtype == labels.dtype and names.equals(labels)
-    ):
+    known = names is labels or names.is_(labels)
+    if not known and not (names.dtype == labels.dtype and names.equals(labels)):
         return False
-    found = [block.dtype for block in blocks]
-    if len(found) != len(dtypes):
+    if len(blocks) != len(dtypes):
         return False
+    # a block's own dtype is found anew for each frame
+    found = [block.values.dtype for block in blocks]
     if not all(map(is_, found, dtypes)) and not all(map(_alike, found, dtypes)):
         return False
-    return len(found) == 1 or places == _places(blocks)
+    if len(blocks) == 1:
+        return True
+    lie = [block._mgr_locs for block in blocks]
+    return all(map(is_, lie, places)) or _places(lie) == _places(places)
 
 
 def _alike(dtype: Any, other: Any) -> bool:
@@ -131,11 +140,18 @@ def _of_polars(X: Any) -> Hashable:
 
 
 def _look_of_polars(X: Any) -> Any:
-    return X.columns, X.dtypes
+    dtypes = X.dtypes
+    # comparing dtypes takes longer than their classes, which tell all of most
+    more = [(i, t) for i, t in enumerate(dtypes) if isinstance(t, type) or vars(t)]
+    return X.columns, [*map(type, dtypes)], more
 
 
 def _same_polars(look: Any, X: Any) -> bool:
-    return bool(X.columns == look[0] and X.dtypes == look[1])
+    names, classes, more = look
+    dtypes = X.dtypes
+    if X.columns != names or [*map(type, dtypes)] != classes:
+        return False
+    return all(dtypes[i] == dtype for i, dtype in more)
 
 
 def _of_arrow(X: Any) -> Hashable:
@@ -151,6 +167,17 @@ def _same_arrow(look: Any, X: Any) -> bool:
     return bool(X.schema.equals(look))
 
 
+# ------------------------------------------------------------ sparse rows
+
+
+def _look_of_csr(X: Any) -> Any:
+    return X.data.dtype, X.indices.dtype
+
+
+def _same_csr(look: Any, X: Any) -> bool:
+    return bool(X.data.dtype == look[0] and X.indices.dtype == look[1])
+
+
 _FORMS: dict[str, Callable[[Any], Hashable]] = {
     "pandas": _of_pandas,
     "polars": _of_polars,
@@ -162,10 +189,12 @@ _LOOKS: dict[str, Callable[[Any], Any]] = {
     "polars": _look_of_polars,
     "pyarrow": _look_of_arrow,
     "batch": _look_of_arrow,
+    "csr": _look_of_csr,
 }
 _SAME: dict[str, Callable[[Any, Any], bool]] = {
     "pandas": _same_pandas,
     "polars": _same_polars,
     "pyarrow": _same_arrow,
     "batch": _same_arrow,
+    "csr": _same_csr,
 }

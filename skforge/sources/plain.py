@@ -64,7 +64,7 @@ ReadArray = tuple[Array, str]
 class PlainRows:
     """Reads common kinds of rows; returns None for rows that the source must read."""
 
-    __slots__ = ("_columns", "_dropped", "_last", "_r", "_tables", "_width", "unnamed")
+    __slots__ = ("_columns", "_dropped", "_kinds", "_last", "_r", "_width", "unnamed")
 
     def __init__(
         self, reading: Reading, width: int, columns: frames.FrameColumns
@@ -72,6 +72,8 @@ class PlainRows:
         self._r, self._width, self._columns = reading, width, columns
         #: By class of frames: the last one's columns, and the warning for them.
         self._last: dict[type, tuple[Any, str | None]] = {}
+        #: By classes of Polars' dtypes, what numbers such columns hold.
+        self._kinds: dict[Any, list[Any]] = frames.Kept()
         #: The last frame's columns, and what is made of a frame with these.
         self._dropped: tuple[Any, Callable[[Any], Any] | None] = None, None
         warns = reading.estimator and reading.names is not None
@@ -170,14 +172,19 @@ class PlainRows:
         if warning is None:
             return None
         blocks, known = X._mgr.blocks, self._columns
-        if not known.lists and len(blocks) == 1 and frames.is_plain(blocks[0].dtype):
+        if (
+            not known.lists
+            and len(blocks) == 1
+            and frames.is_plain(blocks[0].values.dtype)
+        ):
             return np.ascontiguousarray(blocks[0].values.T, self._r.dtype), warning
         rows = np.empty(X.shape, self._r.dtype)
         coded: list[tuple[int, Any, Any]] = []
         whole: list[int] = []
         objects = self._r.objects and any(b.dtype == np.object_ for b in blocks)
         for block in blocks:
-            dtype, values, locs = block.dtype, block.values, block.mgr_locs
+            values, locs = block.values, block.mgr_locs
+            dtype = values.dtype
             if objects and dtype == np.object_:
                 for index, column in zip(locs.as_array, values.tolist(), strict=True):
                     if (numbers := numbers_among(column, {*map(type, column)})) is None:
@@ -221,7 +228,11 @@ class PlainRows:
         if values is None or not frames.is_plain(values.dtype):
             return None
         types = X.dtypes if polars else X.schema.types
-        kinds = [frames.number_of(dtype) for dtype in types]
+        key = tuple(map(type, types)) if polars else None  # dtypes are slow as keys
+        if (kinds := self._kinds.get(key)) is None:
+            kinds = [frames.number_of(dtype) for dtype in types]
+            if polars:
+                self._kinds[key] = kinds
         if self._r.compares != "sklearn" and not _REFUSED.isdisjoint(kinds):
             return None  # the source may refuse it, although it holds numbers
         if self._r.compares == "equal":  # it reads column by column

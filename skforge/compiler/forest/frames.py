@@ -52,6 +52,10 @@ _NUMBERS = {
 }
 
 
+#: Native numbers of up to 8 bytes; of another order, none is equal to these.
+_PLAIN = frozenset(map(np.dtype, "?bBhHiIlLqQefd"))
+
+
 class Kept(dict[Any, Any]):
     """What was found of frames, for the next ones; it starts anew when it is full."""
 
@@ -64,12 +68,7 @@ class Kept(dict[Any, Any]):
 
 
 def is_plain(dtype: Any) -> bool:
-    return (
-        isinstance(dtype, np.dtype)
-        and dtype.kind in "fiub"
-        and dtype.isnative
-        and dtype.itemsize <= 8
-    )
+    return isinstance(dtype, np.dtype) and dtype in _PLAIN
 
 
 def is_date(dtype: Any) -> bool:
