@@ -122,7 +122,7 @@ def test_the_reader_of_mappings_is_found(monkeypatch):
 
         monkeypatch.setattr(mappings, "_routines", watched)
         mappings._reader.cache_clear()
-        rows = mappings.DictReader({"a": 0}, {}, 1).read([{"a": 2.0}, {"a": 3}])
+        rows = mappings.CompiledDictReader({"a": 0}, {}, 1).read([{"a": 2.0}, {"a": 3}])
         assert rows.tolist() == [[2.0], [3.0]]
         assert bool(made) == written
 
