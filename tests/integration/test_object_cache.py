@@ -434,7 +434,8 @@ def test_a_cache_that_cannot_be_read_is_no_worse_than_none(hidden, folder, tmp_p
 
     answer = str(model.predict([[1, 1]]).tolist())
     assert asked("llvmlite") == answer
-    files = [*folder.parent.glob("*/*")]
+    # first a kernel's, which each process asks for
+    files = sorted(folder.parent.glob("*/*"), key=lambda f: f.parent.name != "kernels")
     if hidden == "a file":
         for file in files[1:]:
             file.unlink()
