@@ -10,7 +10,7 @@ import numpy as np
 
 from skforge.compiler.forest.arrays import ZERO_THRESHOLD
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.frames import is_pandas, is_plain, is_table
+from skforge.compiler.forest.frames import is_pandas, is_plain, is_table, kind_of
 from skforge.compiler.forest.rows import prepare_rows
 from skforge.compiler.forest.sparse_rows import most_entries
 from skforge.exceptions import warn
@@ -159,6 +159,14 @@ class LightGBMSource(LightGBMBoosterSource):
     def reading(self) -> plain.Reading | None:
         reading = super().reading()
         return reading and replace(reading, lists=True)
+
+    def tried(self, X: Any, method: str) -> Any:
+        if self.stored is not None and kind_of(X) == "batch":
+            # scikit-learn's check makes an array of it, whose whole numbers become
+            # float32; a Booster takes no batches
+            values = np.asarray(X)
+            X = values if is_plain(values.dtype) else X
+        return super().tried(X, method)
 
     def _rows(self, X: Any, method: str) -> Any:
         """Accept numbers; the names of data frames are not checked."""

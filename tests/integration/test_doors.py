@@ -422,6 +422,22 @@ def test_save_refuses_a_file_that_answers_otherwise(
     assert path.read_bytes() == before
 
 
+@pytest.mark.parametrize("gaps", [False, True])
+def test_large_whole_numbers_of_batches_are_rounded_as_by_lightgbm(gaps: bool) -> None:
+    pa = pytest.importorskip("pyarrow")
+    whole = 2**24 + np.arange(len(Y))
+    frame = pd.DataFrame({"a": whole, "b": whole[::-1]})
+    model = LGBMClassifier(n_estimators=9, min_child_samples=1, verbose=-1)
+    model.fit(frame, whole % 3)
+    given = frame.astype("Int64").mask(frame % 5 == 0) if gaps else frame
+    (batch,) = pa.Table.from_pandas(given, preserve_index=False).to_batches()
+    expected = model.predict_proba(batch)
+    rounded = (expected != model.predict_proba(frame)).any()
+    assert gaps or rounded, "the test could not fail"
+    loaded = skforge.load(io.BytesIO(saved(plain(model, frame))))
+    assert np.array_equal(loaded.predict_proba(batch), expected)
+
+
 def test_tables_that_save_compares_have_no_index():
     pd, pa = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
     from skforge.prediction.stored_forms import _table
