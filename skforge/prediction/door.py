@@ -102,8 +102,8 @@ class Door:
         try:
             found = self.compare(predictor, method, X, answer, ours, theirs)
         except Exception as error:  # noqa: BLE001 - whatever it is, no call may fail
-            told = f"what cannot be compared ({type(error).__name__}: {error})"
-            found = DifferingRow(self.few(X), shortened(told), "its own answer")
+            told = f"cannot be compared ({type(error).__name__}: {error})"
+            found = DifferingRow(self.few(X), shortened(told), "")
         self._met.setdefault(method, FormsMet()).add(X, found is None)
         predictor.meets()
         if found is None:
@@ -191,10 +191,12 @@ class Door:
     def _tell(self, predictor: Any, method: str, X: Any, found: DifferingRow) -> None:
         self.different += 1
         predictor.counters.add(counters.DIFFERENT, len_of(found.row))
-        model = with_article(predictor.source.class_name)
+        told = found.value  # alone, if the comparison itself has failed
+        if found.expected:
+            model = with_article(predictor.source.class_name)
+            told = f"gives {told}, but {model} gives {found.expected}"
         warn(
-            f"{method} of these rows ({type(X).__name__}) gives {found.value}, but "
-            f"{model} gives {found.expected}. The model itself answers such rows from "
+            f"{method} of these rows ({type(X).__name__}) {told}. The model itself answers such rows from "
             "now on, at its own speed. Please report this, with the model and this "
             f"row: {found.text}",
             VerificationWarning,

@@ -142,7 +142,8 @@ def _of_polars(X: Any) -> Hashable:
 def _look_of_polars(X: Any) -> Any:
     dtypes = X.dtypes
     # comparing dtypes takes longer than their classes, which tell all of most
-    more = [(i, t) for i, t in enumerate(dtypes) if isinstance(t, type) or vars(t)]
+    tell = [isinstance(t, type) or getattr(t, "__dict__", True) for t in dtypes]
+    more = [(i, dtypes[i]) for i in range(len(dtypes)) if tell[i]]
     return X.columns, [*map(type, dtypes)], more
 
 

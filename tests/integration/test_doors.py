@@ -345,7 +345,7 @@ def test_a_comparison_that_fails_breaks_no_call(
         raise RuntimeError("an error of the comparison")
 
     monkeypatch.setattr(door.Door, "compare", fails)
-    said = r"what cannot be compared \(RuntimeError: an error of the comparison\)"
+    said = r"\(DataFrame\) cannot be compared \(RuntimeError: an error of the compar"
     with pytest.warns(VerificationWarning, match=said):
         answers = fast.predict_proba(FRAME)
     assert np.array_equal(answers, fast.estimator_.predict_proba(FRAME))
