@@ -196,9 +196,9 @@ class Door:
             model = with_article(predictor.source.class_name)
             told = f"gives {told}, but {model} gives {found.expected}"
         warn(
-            f"{method} of these rows ({type(X).__name__}) {told}. The model itself answers such rows from "
-            "now on, at its own speed. Please report this, with the model and this "
-            f"row: {found.text}",
+            f"{method} of these rows ({type(X).__name__}) {told}. The model itself "
+            "answers such rows from now on, at its own speed. Please report this, with "
+            f"the model and this row: {found.text}",
             VerificationWarning,
         )
 
