@@ -138,7 +138,10 @@ def _cache() -> dict[str, str]:
         note = note if usable else "not used: other users could write here"
         return {"folder": folder, "kernels": note}
     entries = chain.from_iterable(map(os.scandir, filter(None, opened)))
-    sizes = [entry.stat().st_size for entry in entries if entry.is_file()]
+    sizes = []
+    for entry in entries:
+        with suppress(FileNotFoundError):  # another process has removed it
+            sizes += [entry.stat().st_size] if entry.is_file() else []
     held = f"{len(sizes):,} files, {sum(sizes) / 1e6:.1f} MB"
     return {"folder": folder, "kernels": held + anew}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -53,10 +54,12 @@ def warm(
         model.warm_up(contribs=contribs)
     note_llvm_version()
     entries = [file for file in Path(folder).glob("*/*") if _ENTRY.fullmatch(file.name)]
-    if shared:
-        for place in {Path(folder), *(file.parent for file in entries)}:
-            place.chmod(0o755)
-        for file in entries:
-            file.chmod(0o644)
-    size = sum(file.stat().st_size for file in entries)
-    typer.echo(f"{folder}: {len(entries)} entries, {size:,} bytes")
+    sizes = []
+    for place in {Path(folder), *(file.parent for file in entries)} if shared else ():
+        place.chmod(0o755)
+    for file in entries:
+        with suppress(FileNotFoundError):  # another process has removed it
+            sizes.append(file.stat().st_size)
+            if shared:
+                file.chmod(0o644)
+    typer.echo(f"{folder}: {len(sizes)} entries, {sum(sizes):,} bytes")

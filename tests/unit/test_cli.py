@@ -129,6 +129,18 @@ def test_doctor_says_that_a_read_only_cache_keeps_nothing(monkeypatch, tmp_path,
     assert _cache()["kernels"].endswith(("0.0 MB" if made else "none yet") + anew)
 
 
+def test_entries_that_another_process_removes_are_not_counted(monkeypatch, tmp_path):
+    monkeypatch.setenv("SKFORGE_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("SKFORGE_CACHE", "on")
+    for key in ("ab", "cd"):
+        object_cache.store(key * 32, b"code")
+    (folder,) = {path.parent for path in tmp_path.glob("*/*")}
+    listed = [*os.scandir(folder)]
+    os.unlink(listed[0].path)
+    monkeypatch.setattr(os, "scandir", lambda path: listed)
+    assert _cache()["kernels"].startswith("1 files, ")
+
+
 @pytest.mark.parametrize(
     "command", ["demo", "bench", "inspect", "export", "warm", "doctor"]
 )
