@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from contextlib import suppress
+from collections.abc import Mapping, Sequence, Set
 from functools import partial
 from inspect import signature
-from threading import RLock
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,35 +18,29 @@ from skforge.compiler.forest.rounds import ends_in_bias
 from skforge.compiler.forest.sparse_rows import dense_blocks
 from skforge.compiler.frontends.base import last_step
 from skforge.compiler.frontends.checks import ROUNDS, refuse_arguments
-from skforge.compiler.outputs import steps
-from skforge.compiler.outputs.answers import labels_of, of_scores, output_of
+from skforge.compiler.outputs.answers import labels_of
 from skforge.compiler.runtime.arrays import into, is_device_array
 from skforge.compiler.runtime.auto import AutoModule
 from skforge.compiler.runtime.entry.mappings import CompiledDictReader
-from skforge.compiler.runtime.explanations.contributions import ENTRY_ROWS
-from skforge.compiler.runtime.hashed_rows import objects_of
-from skforge.compiler.runtime.kernels import raw_scores
 from skforge.compiler.runtime.module import CompiledModule, compile_forest
 from skforge.exceptions import (
     InvalidInputError,
     SourceNeededError,
-    UnsupportedModelError,
     warn,
     with_article,
 )
 from skforge.prediction import blocks, counters
 from skforge.prediction.at_door import AtDoor, at_door
-from skforge.prediction.kernel_checks import by_reference, drawn_rows
+from skforge.prediction.kernel_checks import by_reference
+from skforge.prediction.of_entries import OfEntries, Route
 from skforge.prediction.of_leaves import LeafAnswers
 from skforge.prediction.of_rounds import OfRounds
-from skforge.runtime import object_cache
-from skforge.runtime.entries import as_method, retire
+from skforge.prediction.of_trees import OfTrees
 from skforge.runtime.log import INFO, log
 from skforge.runtime.mappings import Mappings, is_mapped
 from skforge.sources.base import METHODS as OF_SCORES
 from skforge.sources.base import Source, UnsureError
 from skforge.sources.find import Fingerprint, FirstMember, source_of
-from skforge.sources.fitted import returns_frames
 from skforge.sources.plain import ReadArray
 
 if TYPE_CHECKING:
@@ -63,25 +55,15 @@ _DLPACK = "__dlpack_device__"
 #: Methods that may have compiled entries.
 METHODS = (*OF_SCORES, "predict_raw")
 
-#: Reentrant, because a predictor may be freed while its thread holds it.
-_METHODS_CHANGE = RLock()
 
-
-#: Answers rows, or declines them with None: of a method, rows and a number of threads.
-Route: TypeAlias = Callable[["ForestPredictor", str, Any, "int | None"], Any]
-
-
-class ForestPredictor(OfRounds, AtDoor):
+class ForestPredictor(OfEntries, OfTrees, OfRounds, AtDoor):
     """What a fitted ``CompiledForest`` calls; rebuilt after unpickling.
 
     Several routes lead from rows to an answer; see :meth:`_find_routes`.
     """
 
-    #: What each call looks at, faster than in the dictionary of all others.
-    __slots__ = (
-        *("_by_members", "_direct", "_routes", "_warning", "entries", "entry_jobs"),
-        *("source", "__dict__", "__weakref__"),
-    )
+    #: What each call looks at; see ``OfEntries``.
+    __slots__ = "_by_members", "source"
 
     def __init__(
         self,
@@ -90,8 +72,7 @@ class ForestPredictor(OfRounds, AtDoor):
         start: FirstMember = None,
         source: Source | None = None,
     ) -> None:
-        self._retired = False
-        self._methods: dict[Entry, tuple[Any, Any]] = {}
+        super().__init__()
         self.module: Any = module
         for part in module.parts:  # rows come from the source
             part.takes_made = True
@@ -112,20 +93,6 @@ class ForestPredictor(OfRounds, AtDoor):
         self._classes: Any = labels_of(self.forest.answers, estimator)
         #: Returns a method's answer for raw scores.
         self.of_scores = self.source.answers.of_scores(self.forest, estimator)
-        #: Methods known to be offered; see ``fitted.offered``.
-        self.offered: dict[Any, Any] = {}
-        #: Compiled entries by method. An entry takes rows and returns None for rows
-        #: that it declines. None: the method has no entry. Absent: not called yet.
-        self.entries: dict[str, Entry | None] = {}
-        self.entry_jobs: int | None = None
-        #: Those that take arrays of objects, of a model with hashed categories.
-        self._of_objects: dict[str, Entry] = {}
-        #: Whether entries take arrays as users pass them, and what is then warned of.
-        self._direct, self._warning = False, ""
-        #: By method, and class of rows or dtype of arrays. They hold no reference to
-        #: the predictor, so that it is freed, and its methods retire, with the last
-        #: one of a user.
-        self._routes: dict[tuple[str, Any], tuple[Route, ...]] = {}
         #: Rows of X, and drawn ones, on which ``fit`` compared it with the source.
         self.checked = 0, 0
         self.counters = counters.Counters()
@@ -137,48 +104,6 @@ class ForestPredictor(OfRounds, AtDoor):
         self.note: Any = None
         #: Whether a user was told already that further keys of mappings are ignored.
         self.ignores = False
-        #: What ``CompiledForest.summary(X)`` measured last: the method, the times by
-        #: batch size and the source's name.
-        self.timed: tuple[str, tuple[Any, ...], str] | None = None
-
-    def __del__(self) -> None:
-        if _METHODS_CHANGE is not None:  # None at interpreter shutdown
-            self.retire()
-
-    def retire(self) -> None:
-        """Make bound methods that users kept look up their object's method again."""
-        with _METHODS_CHANGE:
-            self._retired = True
-            for entry in self._methods:
-                retire(entry)
-
-    def threads_change(self) -> None:
-        """Drop the entries: the rows they accept depend on the number of threads."""
-        with _METHODS_CHANGE:
-            for entry in self._methods:
-                retire(entry)
-            self._methods = {}
-            self._forget_entries()
-            self.timed = None
-
-    def method(self, owner: Any, function: Any) -> Any:
-        name = function.__name__
-        if name == "predict_log_proba" or (self._by_members and name != "predict_raw"):
-            return function  # Python makes the answers
-        entry = self._of_objects.get(name)
-        if entry is not None and not self.takes_objects(name):
-            entry = None  # they meet the model first
-        if self.source.direct and not self.source.warning:
-            entry = self.entries.get(name)
-        if entry is None:
-            return function
-        with _METHODS_CHANGE:
-            if self._retired:
-                return function
-            if entry not in self._methods:
-                self._methods[entry] = function, as_method(entry, owner, function)
-            behind, bound = self._methods[entry]
-        return bound if behind is function else function
 
     def ask(self, method: str, X: Any, **params: Any) -> Any:
         if method in self.by_leaves:
@@ -297,27 +222,6 @@ class ForestPredictor(OfRounds, AtDoor):
             )
         return True
 
-    def _by_entry(self, method: str, X: Any, n_jobs: int | None) -> Any:
-        """Answer with the compiled entry, or with kernels for rows that it declines."""
-        if (entry := self.entries.get(method)) is None:
-            return None
-        if self._direct and (answer := entry(X)) is not None:
-            if self._warning:
-                warn(self._warning)
-            return answer
-        if (objects := self._of_objects.get(method)) is not None:
-            given = objects_of(X) if type(X) is list else X
-            if (answer := objects(given)) is not None:
-                return answer
-        read = None if blocks.is_large(X, self._made) else self.source.read(X)
-        if read is None:
-            return None
-        if (answer := entry(read[0])) is None:
-            return self._by_kernels(method, X, n_jobs, read)
-        if read[1]:
-            warn(read[1])
-        return answer
-
     def answer_by_leaves(
         self, method: str, X: Any, n_jobs: int | None, params: Any = _NO_PARAMS
     ) -> Any:
@@ -350,11 +254,6 @@ class ForestPredictor(OfRounds, AtDoor):
     def _by_form(self, method: str, X: Any, n_jobs: int | None) -> Any:
         variant = self._variant(X)
         return None if variant is None else variant.answer(method, X, n_jobs)
-
-    def _at_first(self, method: str, X: Any, n_jobs: int | None) -> Any:
-        answer = self._by_kernels(method, X, n_jobs)
-        self._seek_entry(method, n_jobs)
-        return answer
 
     def _variant(self, X: Any) -> ForestPredictor | None:
         """Return the predictor for rows of another form, made for the first of them."""
@@ -498,144 +397,6 @@ class ForestPredictor(OfRounds, AtDoor):
         parts = [module.predict_raw(rows, n_jobs=n_jobs) for module in self.modules]
         return np.column_stack(parts)
 
-    def _seek_entry(self, method: str, n_jobs: int | None) -> None:
-        """Compile a method's entry; a method without one keeps the ordinary path.
-
-        Entries depend on the number of threads of other calls: if it changes, each
-        entry is compiled again when its method is next called.
-        """
-        if n_jobs != self.entry_jobs:
-            self._forget_entries()
-            self.entry_jobs = n_jobs
-        if method in self.entries:
-            return
-        self.entries[method] = None  # for other threads in the meantime
-        if method == "predict_log_proba":
-            self._seek_entry("predict_raw", n_jobs)
-            of_scores = partial(self.of_scores, method)
-            for known in (self.entries, self._of_objects):
-                if (scores := known.get("predict_raw")) is not None:
-                    known[method] = partial(_answer_of, scores, of_scores)
-            return
-        self._direct, self._warning = self.source.direct, self.source.warning
-        by_members = self._by_members and method != "predict_raw"
-        entry = (self._answering if by_members else self._checked_entry)(method, n_jobs)
-        if entry is not None and self._direct and not self.arrays_meet(method, entry):
-            entry = None
-        self.entries[method] = entry
-        if entry is not None and (objects := self.source.entry_of_objects(entry)):
-            self._of_objects[method] = objects
-        log(INFO, "%s has %s compiled entry", method, "no" if entry is None else "a")
-        self.offered.clear()  # the methods found so far lack the entry
-        self._routes = {}
-        if entry is not None and self.note is not None:
-            self.note(self, method)
-
-    def _checked_entry(self, method: str, n_jobs: int | None) -> Entry | None:
-        """Return an entry that agreed with the method on drawn rows, or None."""
-        module, forest, source = self.module, self.forest, self.source
-        refused, output = source.declines, output_of(forest.answers, method)
-        several = source.answers.by_members and source.answers.more
-        targets = output == "probabilities" and len(forest.output_sizes) > 1
-        if refused is None or several or targets or method in self.by_leaves:
-            return None
-        labels = self._classes if isinstance(self._classes, np.ndarray) else None
-        by_column = steps.by_column(forest.answers, output) or source.answers.by_column
-        how = {"n_jobs": n_jobs, "classes": labels, "limit": source.limit}
-        how["by_column"] = by_column
-        entry: Entry | None = module.entry(output, refused, **how)
-        # Batches that go to a GPU do not use the entry.
-        most = min(CHECKED_ROWS, getattr(module, "gpu_min_rows", CHECKED_ROWS + 1) - 1)
-        if entry is None or most < 1:
-            return None
-        rows = drawn_rows(module)[:most]
-        if refused != "nothing":
-            half = source.limit / 2
-            rows = np.clip(np.nan_to_num(rows), -half, half)
-        with module.kernels.one():
-            parts = [rows[:1], rows]
-            if entry(rows) is None:  # until threads are planned, if they may share rows
-                parts = [rows[i : i + 1] for i in range(len(rows))]
-            for part in parts:
-                kernel = module.kernels.scores(len(part))
-                wanted = self.of_scores(method, raw_scores(forest, kernel, part))
-                if not _equal_arrays(wanted, entry(part)):
-                    return None
-        self.counters.watch(entry)
-        return entry
-
-    def _answering(self, method: str, n_jobs: int | None) -> Entry | None:
-        source, refused, of_scores = self.source, self.source.declines, self.of_scores
-        if refused is None:
-            return None
-        entries = [
-            module.entry("raw", refused, n_jobs=n_jobs, limit=source.limit)
-            for module in self.modules
-        ]
-        if None in entries:
-            return None
-
-        def answered(X: Any) -> Any:
-            parts = [entry(X) for entry in entries]
-            if any(scores is None for scores in parts):
-                return None
-            raw = parts[0] if len(parts) == 1 else np.column_stack(parts)
-            try:
-                answer = of_scores(method, raw)
-            except UnsureError:
-                return None
-            self.counters.add(counters.ENTRY, len(raw))
-            return answer
-
-        return answered
-
-    def _forget_entries(self) -> None:
-        self.entries, self._of_objects, self._routes = {}, {}, {}
-        self.offered.clear()
-
-    def warm_up(
-        self,
-        methods: Iterable[str],
-        batch_sizes: Any,
-        n_jobs: int | None,
-        contribs: bool = False,
-    ) -> None:
-        for member in self.source.members:
-            member.warm_up(batch_sizes)
-        if self.source.members:
-            return
-        with object_cache.watched() as used:
-            self._warm_up(methods, batch_sizes, n_jobs, contribs)
-        if self.note is not None:
-            self.note.warmed(self, methods, batch_sizes, used)
-
-    def _warm_up(
-        self,
-        methods: Iterable[str],
-        batch_sizes: Any,
-        n_jobs: int | None,
-        contribs: bool,
-    ) -> None:
-        if contribs:
-            self.module.warm_up(batch_sizes, contribs=True)
-        if self.by_leaves:
-            self.leaf_answers.warm_up(batch_sizes)
-        for module in self.modules:
-            module.warm_up(batch_sizes)
-            module.plan_threads(n_jobs)
-        _ = self._walk
-        if self._narrow is not None:
-            self._narrow.module.warm_up()  # sparse rows use it in blocks
-        for method in methods:
-            self._seek_entry(method, n_jobs)
-        if contribs and self.forest.n_predicates:
-            least = 1 if batch_sizes is None else int(np.min(batch_sizes))
-            rows = np.repeat(drawn_rows(self.module)[:1], min(least, ENTRY_ROWS + 1), 0)
-            self._explain_by_entry(rows, self.module.predict_contribs(rows))
-        with suppress(InvalidInputError):  # the model knows no names
-            if self._mappings is not None:
-                self._mappings.load()
-
     @at_door
     def predict_log_proba(self, X: Any, n_jobs: int | None = None) -> Any:
         follows = self.source.answers.log_proba
@@ -647,120 +408,6 @@ class ForestPredictor(OfRounds, AtDoor):
         if isinstance(probability, list):
             return [np.log(target) for target in probability]
         return np.log(probability)
-
-    def transformed(self, X: Any) -> Any:
-        raw = self._by_kernels("predict_raw", X, None)
-        return of_scores(self.forest.answers, "transformed", np.asarray(raw))
-
-    @at_door
-    def apply(self, X: Any, n_jobs: int | None = None) -> Any:
-        far = self._on_device(X)
-        X = self.source.prepared(self.framed(X))
-        if far or is_device_array(X):  # the pipeline's own steps may return such
-            leaves = self.module.apply(X)
-        else:
-            rows = self.source.rows(X, "apply")
-            if rows is None:
-                return self.ask("apply", X)
-            leaves = self._run("apply", rows, n_jobs)
-        self.counters.add(self._route, len(leaves))
-        return self.source.answers.leaves(leaves)
-
-    @at_door
-    def transform(self, X: Any, n_jobs: int | None = None) -> Any:
-        """Return a matrix, or votes; who is to return frames does so itself."""
-        stored, answers = self.source.stored is not None, self.source.answers
-        known = answers.transforms if stored else answers.matrix
-        if not known or returns_frames(self.source.model):
-            return self.ask("transform", X)
-        if not answers.matrix:
-            return self.answer("transform", X, n_jobs)
-        columns = self.answer("predict_raw", X, n_jobs)
-        return answers.one_hot(columns, self.forest.n_leaves)
-
-    def per_tree(self, X: Any, n_jobs: int | None = None) -> Array:
-        self._refuse_members("the values of single trees")
-        self.numbers_meet(X)
-        if (reader := self.of_rows(X)) is not self:
-            return reader.per_tree(X, n_jobs)
-        rows = self._numbers(X, "values of single trees")
-        values = self._run("predict_per_tree", rows, n_jobs)
-        self.counters.add(self._route, len(values))
-        return values
-
-    def _refuse_members(self, what: str) -> None:
-        name, none = self.source.class_name, f"for which {what} are not defined"
-        if not self.source.explains:
-            raise UnsupportedModelError(
-                f"{name} answers with something else than sums of its trees, {none}."
-            )
-        if self._by_members:
-            raise UnsupportedModelError(
-                f"{name} computes its predictions from the raw scores of several "
-                f"forests, {none}; compile one of its estimators."
-            )
-
-    def contribs(
-        self, X: Any, n_jobs: int | None = None, background: Any = None, **options: bool
-    ) -> Array:
-        self._refuse_members("contributions")
-        self.numbers_meet(X)
-        if (reader := self.of_rows(X)) is not self:
-            return reader.contribs(X, n_jobs, background, **options)
-        if background is not None:
-            rows = self._numbers(background)
-            if hasattr(rows, "tocsr"):
-                dense = dense_blocks(rows, self.source.fill, self._dtype)
-                rows = np.concatenate([*dense])
-            options["background"] = rows
-        plain = background is None and not any(options.values())
-        jobs = self.module.n_jobs if n_jobs is None else n_jobs
-        if plain and self._direct and jobs in (None, 1):
-            entry = self.entries.get("predict_contribs")
-            if entry is not None and (answer := entry(X)) is not None:
-                if self._warning:
-                    warn(self._warning)
-                return answer
-        rows = self._numbers(X)
-        values = self._run("predict_contribs", rows, n_jobs, **options)
-        if plain and "predict_contribs" not in self.entries:
-            self._explain_by_entry(rows, values)
-        self.counters.add(self._route, len(values))
-        if (hashed := self.forest.hashed) is None:
-            return values
-        return hashed.shared(values, options.get("interactions", False))
-
-    def _explain_by_entry(self, rows: Any, values: Array) -> None:
-        source, few = self.source, 0 < len(values) <= ENTRY_ROWS
-        fits = isinstance(rows, np.ndarray) and isinstance(self.module, CompiledModule)
-        if not few or not fits or self._made or source.declines is None:
-            return
-        entry = self.module.contribs_entry(source.declines, source.limit)
-        if entry is None or not _equal_arrays(values, entry(rows)):
-            entry = None
-        else:
-            self.counters.watch(entry)
-        self._direct, self._warning = source.direct, source.warning
-        self.entries["predict_contribs"] = entry
-
-    def _numbers(self, X: Any, what: str = "contributions") -> Any:
-        if getattr(X, "shape", None) == (0, self.forest.n_columns):
-            return np.empty((0, self.forest.n_features), self._dtype)  # not all take it
-        if self._on_device(X):
-            raise InvalidInputError(
-                f"{what} need rows in host memory, but these are on a GPU; pass a "
-                "NumPy array."
-            )
-        X = self.source.prepared(self.framed(X))
-        rows = self.rows(X, "predict_raw")
-        if rows is None:
-            self.ask("predict", X)  # rows that the model refuses have its own error
-            raise InvalidInputError(
-                f"{what} need rows that kernels read, but {self.source.class_name} "
-                f"answers these ({type(X).__name__}) itself; pass a float64 array or "
-                "DataFrame of its features, with numbers that float32 holds."
-            )
-        return rows
 
     def rows(self, X: Any, method: str, read: ReadArray | None = None) -> Any:
         rows = self.source.taken(read or self.source.read(X))
@@ -802,22 +449,3 @@ class ForestPredictor(OfRounds, AtDoor):
     @cached_property
     def _narrow(self) -> blocks.Narrow | None:
         return blocks.narrowed(self.module)
-
-
-Entry = Callable[[Any], Any]
-
-#: Rows on which an entry must match the ordinary path, one by one and as a batch.
-CHECKED_ROWS = 24
-
-
-def _answer_of(entry: Entry, of_scores: Callable[[Any], Any], X: Any) -> Any:
-    raw = entry(X)
-    return None if raw is None else of_scores(raw)
-
-
-def _equal_arrays(wanted: Any, answer: Any) -> bool:
-    arrays = isinstance(wanted, np.ndarray) and isinstance(answer, np.ndarray)
-    if not arrays or wanted.dtype != answer.dtype:
-        return False
-    orders = [(x.flags.c_contiguous, x.flags.f_contiguous) for x in (wanted, answer)]
-    return orders[0] == orders[1] and np.array_equal(wanted, answer)

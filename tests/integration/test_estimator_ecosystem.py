@@ -251,5 +251,5 @@ def test_estimators_from_before_scikit_learns_tags_are_named():
 def test_a_predictor_may_outlive_its_module(monkeypatch):
     fast = plain(forest().fit(X, Y)).fit(X)
     # When Python ends, names of modules are None before the last objects go.
-    monkeypatch.setattr("skforge.prediction.predictor._METHODS_CHANGE", None)
+    monkeypatch.setattr("skforge.prediction.of_entries._METHODS_CHANGE", None)
     fast._predictor.__del__()

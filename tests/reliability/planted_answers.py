@@ -315,7 +315,7 @@ def quantiles(t: Trial) -> None:
     "votes-as-leaves",
     "transform answered by another class's rule",
     (
-        "prediction.predictor:ForestPredictor.transform",
+        "prediction.of_trees:OfTrees.transform",
         "if not answers.matrix:",
         "if not answers.matrix and self.source.stored is None:",
     ),
