@@ -223,12 +223,10 @@ class Job:
         Its dtype does not depend on the values in this part of a table.
         """
         from pandas import Categorical, Series
-        from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
         if place in self.rows.hashed:
             return column
         dtype, index = column.dtype, column.index
-        plain = isinstance(dtype, np.dtype)
         known = self.rows.categories.get(place)
         if known and not is_category(dtype) and not isinstance(known[0], str):
             return _as_categories(column, known, self.rows.index_dtypes.get(place))
@@ -238,23 +236,16 @@ class Job:
         if self.rows.steps and (empty or _is_text(column)):  # of no type, or of texts
             texts = column.to_numpy(np.object_, na_value=np.nan)
             return Series(texts, index=index, dtype=np.object_)
-        if is_category(dtype) or (plain and dtype.kind in "fiub"):
-            whole = plain and dtype.kind in "iub"
-            return column.astype("float64") if whole and not typed else column
-        if not plain and (is_numeric_dtype(dtype) or is_bool_dtype(dtype)):
-            float32 = dtype.numpy_dtype == np.float32
-            return column.astype("float32" if float32 else "float64")
+        if is_category(dtype):
+            return column
+        if (number := _as_number(dtype, typed)) is not None:
+            return column if number is dtype else column.astype(number)
         if _is_text(column):
             if known or (self.rows.by_value and not self.rows.categories):
                 return column.astype("category")
-            if self.rows.unread:
-                raise InvalidInputError(
-                    f"The column {column.name!r} holds text, and {self.rows.unread}"
-                )
-            raise InvalidInputError(
-                f"The column {column.name!r} holds text, but the model has no category "
-                "names; encode it as in training."
-            )
+            why = "but the model has no category names; encode it as in training."
+            why = f"and {self.rows.unread}" if self.rows.unread else why
+            raise InvalidInputError(f"The column {column.name!r} holds text, {why}")
         if dtype == np.object_ and all(map(_is_number, column.to_list())):
             return column.astype("float64")
         raise InvalidInputError(
@@ -347,6 +338,19 @@ def _as_categories(column: Any, known: Sequence[Any], index: str | None) -> Any:
 def _listed(names: Sequence[Any]) -> str:
     shown = ", ".join(repr(name) for name in names[:5])
     return f"{shown} and {len(names) - 5} more" if len(names) > 5 else shown or "none"
+
+
+def _as_number(dtype: Any, typed: bool) -> Any:
+    """Return the dtype in which models take numbers; None for other columns."""
+    from pandas.api.types import is_bool_dtype, is_numeric_dtype
+
+    if isinstance(dtype, np.dtype):
+        if dtype.kind in "iub" and not typed:
+            return np.dtype(np.float64)
+        return dtype if dtype.kind in "fiub" else None
+    if not is_numeric_dtype(dtype) and not is_bool_dtype(dtype):
+        return None
+    return np.float32 if dtype.numpy_dtype == np.float32 else np.float64
 
 
 def _is_text(column: Any) -> bool:

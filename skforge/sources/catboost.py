@@ -27,6 +27,12 @@ def _is_number(dtype: Any) -> bool:
     return number is not None and number.kind != "b" and not frames.is_date(dtype)
 
 
+def _first_columns(X: Any, width: int) -> Any:
+    X = plain.array_of(X) if type(X) is list else X
+    wide = type(X) is np.ndarray and X.ndim == 2 and X.shape[1] > width
+    return X[:, :width] if wide else X
+
+
 @register
 class CatBoostSource(Source):
     """A model of CatBoost; its rows are numbers, of any size or missing."""
@@ -102,34 +108,44 @@ class CatBoostSource(Source):
 
     def _selected(self, X: Any) -> Any:
         """Return the named columns, or the first ones, as CatBoost does."""
-        names, width = self.forest.column_names, self.forest.n_columns
-        hashed = self.forest.hashed
+        hashed, width = self.forest.hashed, self.forest.n_columns
         if not frames.is_pandas(X) and not frames.is_table(X):
-            if hashed is not None:
-                return X
-            X = plain.array_of(X) if type(X) is list else X
-            wide = type(X) is np.ndarray and X.ndim == 2 and X.shape[1] > width
-            return X[:, :width] if wide else X
+            return X if hashed is not None else _first_columns(X, width)
         if (places := places_in(self.forest, X)) is not None:
             passes = self._passes_over(X, places)
             return with_dropped(self.forest, X, places) if passes else X
         labels = frames.column_names(X)
         if hashed is not None and len(labels) > width:
             return X  # it reads further columns as numbers, which they may not be
-        if names is None and frames.is_pandas(X) and len(labels) > width:
-            return X.iloc[:, :width] if self._passes_over(X, range(width)) else X
-        unknown = names is None or not {*names} <= {*labels}
-        if unknown or len({*labels}) < len(labels) or labels == list(names or ()):
-            return X
-        places = [labels.index(name) for name in names or ()]
-        flags = np.zeros(0) if hashed is None else hashed.is_category
-        if len(flags) and (flags[places] != flags).any():
-            return X  # it takes the columns at the places of categories for these
-        if len(labels) > width and not self._passes_over(X, places):
+        if self.forest.column_names is None:
+            cut = frames.is_pandas(X) and len(labels) > width
+            return (
+                X.iloc[:, :width] if cut and self._passes_over(X, range(width)) else X
+            )
+        places = self._places(labels)
+        if places is None or (len(labels) > width and not self._passes_over(X, places)):
             return X
         if frames.is_pandas(X):
             return X.iloc[:, places]
         return X[:, places] if hasattr(X, "get_columns") else X.select(places)
+
+    def _places(self, labels: list[Any]) -> list[int] | None:
+        """Return the places of the model's names; None if CatBoost goes by position."""
+        names, hashed = self.forest.column_names or (), self.forest.hashed
+        distinct = {*labels}
+        if (
+            labels == list(names)
+            or not {*names} <= distinct
+            or len(distinct) < len(labels)
+        ):
+            return None
+        places = [labels.index(name) for name in names]
+        if (
+            hashed is not None
+            and (hashed.is_category[places] != hashed.is_category).any()
+        ):
+            return None  # it takes the columns at the places of categories for these
+        return places
 
     def _passes_over(self, X: Any, places: Sequence[int]) -> bool:
         """Tell whether CatBoost takes the columns that it does not read: as numbers."""

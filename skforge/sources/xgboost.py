@@ -109,58 +109,73 @@ class _XGBoostRows(Source):
 
     def _dense(self, X: Any, method: str, strict: bool) -> Any:
         """Return known rows; ``strict`` is as DMatrix: names, and no infinities."""
-        n_features = self.forest.n_features
-        if isinstance(X, (list, tuple)):
-            X = plain.array_of(X)
+        X = self._given(X, method)
+        rows: Any = None
+        if type(X) is np.ndarray:
+            plain_rows = X.ndim == 2 and is_plain(X.dtype)
+            rows = X if plain_rows and not (strict and self._names) else None
+        elif is_pandas(X) or is_table(X):
+            rows = self._of_frame(X)
+        elif hasattr(X, "tocsr"):
+            rows = self._of_sparse(X, method, strict)
+        # XGBoost has special shapes for 0 rows, and for the leaves of 0 trees
+        empty = rows is None or not rows.shape[0]
+        if empty or (method == "apply" and not self.forest.n_trees):
+            return None
+        if rows.shape[1] != self.forest.n_features:
+            return None
+        values = rows if isinstance(rows, np.ndarray) else rows.data
+        narrowed = (strict or values is not rows) and values.dtype.kind == "f"
+        return None if narrowed and _has_infinity(values) else rows
+
+    def _given(self, X: Any, method: str) -> Any:
+        """Return sequences as arrays, and numbers without a second axis as a column."""
+        X = plain.array_of(X) if isinstance(X, (list, tuple)) else X
         if self.stored is not None and isinstance(X, np.ndarray) and X.dtype.isnative:
-            X = plain.rare_numbers(
-                np.asarray(X)
-            )  # XGBoost misreads the bytes of others
-        if type(X) is np.ndarray and X.ndim == 1 and method != "apply":
-            if n_features > 1:
-                check_shape(X.shape, n_features)  # XGBoost's error is a stack trace
+            X = plain.rare_numbers(np.asarray(X))  # not native: XGBoost misreads them
+        if method == "apply":
+            self._refuse_wide(X)
+        elif type(X) is np.ndarray and X.ndim == 1:
+            if self.forest.n_features > 1:  # XGBoost's error is a stack trace
+                check_shape(X.shape, self.forest.n_features)
             X = X[:, np.newaxis]
+        return X
+
+    def _refuse_wide(self, X: Any) -> None:
         shape: tuple[int, ...] = getattr(X, "shape", ())
-        if method == "apply" and len(shape) == 2 and shape[1] > n_features:
-            width = shape[1] - self._n_dropped(X)
+        n_features = self.forest.n_features
+        if len(shape) == 2 and (width := shape[1]) > n_features:
+            width -= self._n_dropped(X)
             if width > n_features:  # pred_leaf of XGBoost 3.2 writes past a buffer
                 raise ValueError(
                     f"Feature shape mismatch, expected: {n_features}, got {width}"
                 )
-        if type(X) is np.ndarray:
-            if X.ndim != 2 or not is_plain(X.dtype) or (strict and self._names):
-                return None
-        elif is_pandas(X) or is_table(X):
-            # XGBoost reads only the values of subclasses such as GeoDataFrame
-            known = type(X).__name__ in ("DataFrame", "Table")
-            if known and self.stored is not None and is_pandas(X):
-                dense = plain.dense_columns(X)
-                if dense is not X:
-                    warn("Sparse arrays from pandas are converted into dense.")
-                X = dense
-            X = self._plain.by_column(X) if known and self._plain else None
-        elif hasattr(X, "tocsr"):
-            # other sparse formats have no names, and XGBoost makes a DMatrix of them
-            by_matrix = type(X).__name__ != "csr_matrix"
-            if by_matrix and self.rules.rounds_in_place and method != "apply":
-                return None
-            strict = strict or by_matrix
-            known = X.format in ("csr", "csc", "coo") and is_plain(X.dtype)
-            if X.format == "csc" and X.dtype.kind == "b":
-                known = False  # XGBoost refuses it
-            X = X.tocsr() if known and not (strict and self._names) else None
-            if X is not None and most_entries(X) > 1:
-                return None  # XGBoost drops duplicates that are missing, and may sort
-        else:
+
+    def _of_frame(self, X: Any) -> Any:
+        # XGBoost reads only the values of subclasses such as GeoDataFrame
+        if type(X).__name__ not in ("DataFrame", "Table"):
             return None
-        # XGBoost has special shapes for 0 rows, and for the leaves of 0 trees
-        if method == "apply" and not self.forest.n_trees:
+        if self.stored is not None and is_pandas(X):
+            dense = plain.dense_columns(X)
+            if dense is not X:
+                warn("Sparse arrays from pandas are converted into dense.")
+            X = dense
+        return self._plain.by_column(X) if self._plain else None
+
+    def _of_sparse(self, X: Any, method: str, strict: bool) -> Any:
+        # other formats have no names, and XGBoost makes a DMatrix of them
+        by_matrix = type(X).__name__ != "csr_matrix"
+        if by_matrix and self.rules.rounds_in_place and method != "apply":
             return None
-        if X is None or X.shape[0] == 0 or X.shape[1] != n_features:
+        if (strict or by_matrix) and self._names:
             return None
-        values = X if isinstance(X, np.ndarray) else X.data
-        narrowed = (strict or values is not X) and values.dtype.kind == "f"
-        return None if narrowed and _has_infinity(values) else X
+        if X.format not in ("csr", "csc", "coo") or not is_plain(X.dtype):
+            return None
+        if X.format == "csc" and X.dtype.kind == "b":
+            return None  # XGBoost refuses it
+        rows = X.tocsr()
+        # XGBoost drops duplicates that are missing, and may sort
+        return None if most_entries(rows) > 1 else rows
 
 
 @register

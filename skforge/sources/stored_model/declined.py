@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import islice, product
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -178,41 +178,52 @@ class _Declined:
             row = next(odd, next(gaps, row))
         value = values[row]
         number = is_real(value) or isinstance(value, (bool, np.bool_))
-        value = value.item() if number and hasattr(value, "item") else value
+        if number and hasattr(value, "item"):
+            value = value.item()
         shown = f"row {row} has {shortened(repr(value), 80)} in column {column}"
         if is_missing(value):
             had = "training rows had texts" if texts else "alone it takes none missing"
             return f"row {row} has no value in column {column}, where {had}"
-        if frames.is_category(wanted) and not frames.is_category(dtype):
-            return f"{shown}, where training rows had categories"
         if frames.is_category(wanted):
-            unknown = [c for c in dtype.categories if c not in {*wanted.categories}]
-            if unknown:
-                shown = f"column {column} has {shortened(repr(unknown[0]), 80)}"
-            return f"{shown}, which is not among the categories of training"
-        if texts and isinstance(value, str):
-            return f"{shown}, a text that training rows did not have"
-        if texts and not self.source.has_forms:
-            raise InvalidInputError(f"{shown}, but training rows had texts there.")
+            return self._instead_of_category(dtype, wanted, shown, column)
         if texts:
-            return f"{shown}; training rows had texts there"
-        if number and abs(value) < np.inf:
-            alone = "alone, it does not take numbers of this size or type there"
-            return f"{shown}; {alone}"
-        if number and self.source.has_forms:
-            return f"{shown}; alone, it takes finite numbers there"
+            return self._instead_of_text(value, shown)
         if number:
-            raise InvalidInputError(f"{shown}, where the model takes finite numbers.")
-        dates = frames.is_table(self.X) and not isinstance(
-            value, str
-        )  # some steps take them
-        if dates or isinstance(value, complex):
+            return self._of_number(value, shown)
+        if isinstance(value, complex) or (
+            frames.is_table(self.X) and not isinstance(value, str)
+        ):  # such as dates, which some steps take
             return f"{shown}, which is not a real number"
         if mistakes.is_number(value):
             return f"{shown}; alone, it does not read numbers from texts"
         if self.source.has_forms:  # encoders of arrays take texts
             return f"{shown}; alone, it takes numbers there"
         raise InvalidInputError(mistakes.no_number(value, row, name))
+
+    def _instead_of_category(
+        self, dtype: Any, wanted: Any, shown: str, column: str
+    ) -> str:
+        if not frames.is_category(dtype):
+            return f"{shown}, where training rows had categories"
+        unknown = [c for c in dtype.categories if c not in {*wanted.categories}]
+        if unknown:
+            shown = f"column {column} has {shortened(repr(unknown[0]), 80)}"
+        return f"{shown}, which is not among the categories of training"
+
+    def _instead_of_text(self, value: Any, shown: str) -> str:
+        if isinstance(value, str):
+            return f"{shown}, a text that training rows did not have"
+        if self.source.has_forms:
+            return f"{shown}; training rows had texts there"
+        raise InvalidInputError(f"{shown}, but training rows had texts there.")
+
+    def _of_number(self, value: Any, shown: str) -> str:
+        if abs(value) < np.inf:
+            alone = "alone, it does not take numbers of this size or type there"
+            return f"{shown}; {alone}"
+        if self.source.has_forms:
+            return f"{shown}; alone, it takes finite numbers there"
+        raise InvalidInputError(f"{shown}, where the model takes finite numbers.")
 
 
 def _first(n: int, reads: Callable[[int], bool]) -> int:
@@ -257,53 +268,86 @@ def _of_columns(X: Any, helps: Helps) -> str:
     library = type(X).__module__.partition(".")[0]
     if library not in _CASTS or not hasattr(X, "columns"):
         return ""
-    (method, types), pandas = _CASTS[library], library == "pandas"
-    names = [*frames.labels_of(X)]
-    columns = [X.iloc[:, i] if pandas else X[name] for i, name in enumerate(names)]
-    casts: dict[tuple[int, Any], Any] = {}
-    #: Columns by dtype and the types that they can be cast to.
-    groups: dict[tuple[str, tuple[Any, ...]], list[int]] = {}
-    for index, column in enumerate(columns):
-        dtype = str(column.type if library == "pyarrow" else column.dtype)
+    columns = _Columns(X, library)
+    chosen = columns.fewest(helps)
+    return columns.text(chosen) if chosen else ""
+
+
+#: A dtype, and the types that its columns can be cast to.
+_Group: TypeAlias = tuple[str, tuple[Any, ...]]
+
+
+class _Columns:
+    """The columns of a frame, and what each of them can be cast to."""
+
+    def __init__(self, X: Any, library: str) -> None:
+        self._X, self._library = X, library
+        self._names, pandas = [*frames.labels_of(X)], library == "pandas"
+        self._columns = [
+            X.iloc[:, i] if pandas else X[name] for i, name in enumerate(self._names)
+        ]
+        #: By the place of a column and a type.
+        self._casts: dict[tuple[int, Any], Any] = {}
+        self._places: dict[_Group, list[int]] = {}
+        for place, column in enumerate(self._columns):
+            self._cast(place, column)
+
+    def _cast(self, place: int, column: Any) -> None:
+        kind = column.type if self._library == "pyarrow" else column.dtype
+        dtype, (method, types) = str(kind), _CASTS[self._library]
         if dtype == "object":
             dtype = f"object of {type(column.iloc[0]).__name__}"
-        number = frames.number_of(column.type if library == "pyarrow" else column.dtype)
-        plain = dtype.lower() in ("float64", "double") or dtype.startswith("complex")
-        for to in () if plain else types[: 1 if number is not None else None]:
+        if dtype.lower() in ("float64", "double") or dtype.startswith("complex"):
+            return
+        for to in types if frames.number_of(kind) is None else types[:1]:
             with suppress(Exception):  # texts, of any library
-                casts[index, to] = getattr(column, method)(to)
-        if fits := tuple(to for to in types if (index, to) in casts):
-            groups.setdefault((dtype, fits), []).append(index)
+                self._casts[place, to] = getattr(column, method)(to)
+        if fits := tuple(to for to in types if (place, to) in self._casts):
+            self._places.setdefault((dtype, fits), []).append(place)
 
-    def helped(chosen: dict[Any, Any]) -> bool:
-        to = {index: chosen[group] for group in chosen for index in groups[group]}
-        mixed = [casts.get((i, to.get(i)), column) for i, column in enumerate(columns)]
-        if pandas:
-            return helps(type(X)(dict(enumerate(mixed))).set_axis(names, axis=1))
-        arguments = (mixed,) if library == "polars" else (mixed, names)
-        return helps(getattr(type(X), "from_arrays", type(X))(*arguments))
+    def _converted(self, chosen: dict[_Group, Any]) -> Any:
+        to = {i: chosen[group] for group in chosen for i in self._places[group]}
+        columns = [
+            self._casts.get((i, to.get(i)), c) for i, c in enumerate(self._columns)
+        ]
+        made, names = type(self._X), self._names
+        if self._library == "pandas":
+            return made(dict(enumerate(columns))).set_axis(names, axis=1)
+        if self._library == "polars":
+            return made(columns)
+        return made.from_arrays(columns, names)
 
-    every = (
-        dict(zip(groups, to, strict=True)) for to in product(*(g[1] for g in groups))
-    )
-    chosen = next(filter(helped, islice(every, _TRIED)), {}) if groups else {}
-    for group in [*chosen]:
-        fewer = {other: to for other, to in chosen.items() if other != group}
-        chosen = fewer if fewer and helped(fewer) else chosen
-    if not chosen:
-        return ""
-    changes = [(i, *group, to) for group, to in chosen.items() for i in groups[group]]
-    texts = ", ".join(f"{names[i]!r} is {dtype}" for i, dtype, *_ in changes[:_NAMED])
-    more = f" and {len(changes) - _NAMED} more" if changes[_NAMED:] else ""
-    casting = [
-        (repr(names[i]), to.__name__ if isinstance(to, type) else repr(to))
-        for i, *_, to in changes[:_NAMED]
-    ]
-    call = ", ".join(f"{name}: {to}" for name, to in casting)
-    call = f"X.{method}({{{call}{', ...' * bool(more)}}})"
-    if library == "pyarrow":
-        call = ", ".join(f"X[{name}].cast({to})" for name, to in casting)
-    return f"column{'s'[: changes[1:] != []]} {texts}{more}. Convert with {call}."
+    def fewest(self, helps: Helps) -> dict[_Group, Any]:
+        """Return types for as few groups of columns as help; none if none do."""
+        if not self._places:
+            return {}
+        each = product(*(types for _, types in self._places))
+        tried = (
+            dict(zip(self._places, to, strict=True)) for to in islice(each, _TRIED)
+        )
+        chosen = next((to for to in tried if helps(self._converted(to))), {})
+        for group in [*chosen]:
+            fewer = {other: to for other, to in chosen.items() if other != group}
+            if fewer and helps(self._converted(fewer)):
+                chosen = fewer
+        return chosen
+
+    def text(self, chosen: dict[_Group, Any]) -> str:
+        """Return what is special about columns, and the call that converts them."""
+        names, (method, _) = self._names, _CASTS[self._library]
+        changes = [
+            (names[i], dtype, to.__name__ if isinstance(to, type) else repr(to))
+            for (dtype, types), to in chosen.items()
+            for i in self._places[dtype, types]
+        ]
+        some, rest = changes[:_NAMED], len(changes) - _NAMED
+        texts = ", ".join(f"{name!r} is {dtype}" for name, dtype, _ in some)
+        call = ", ".join(f"{name!r}: {to}" for name, _, to in some)
+        call = f"X.{method}({{{call}{', ...' * (rest > 0)}}})"
+        if self._library == "pyarrow":
+            call = ", ".join(f"X[{name!r}].cast({to})" for name, _, to in some)
+        more = f" and {rest} more" if rest > 0 else ""
+        return f"column{'s'[: len(changes) > 1]} {texts}{more}. Convert with {call}."
 
 
 def _floats(X: Any) -> Any:

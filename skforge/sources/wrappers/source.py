@@ -108,18 +108,21 @@ class WrapperSource(base.Source):
             by_column=has_answers(parts),  # a target is a row of what becomes a matrix
         )
         self._n_scores = 1 + max(int(leaf.columns.max()) for leaf in self._leaves)
-        self._readers = _distinct(inside)
-        self.selects = all(reader.selects for reader in self._readers)
-        self.takes_floats = all(reader.takes_floats for reader in self._readers)
-        self.compares = any(reader.compares for reader in self._readers)
-        refused = [reader.declines for reader in self._readers]
-        self.declines = max(refused, key=_STRICT.index)
-        self.limit = min(reader.limit for reader in self._readers)
-        said = {reader.warning for reader in self._readers}
-        quiet = said == {""} or (len(said) == 1 and not self._constants)
-        self.direct = quiet and all(reader.direct for reader in self._readers)
         dtypes = [part.input_dtype for part in parts.forests]
         self._widest = max(dtypes, key=lambda dtype: dtype.itemsize)
+        self._readers = _distinct(inside)
+        self._take_what_all_take()
+
+    def _take_what_all_take(self) -> None:
+        readers = self._readers
+        self.selects = all(reader.selects for reader in readers)
+        self.takes_floats = all(reader.takes_floats for reader in readers)
+        self.compares = any(reader.compares for reader in readers)
+        self.declines = max((reader.declines for reader in readers), key=_STRICT.index)
+        self.limit = min(reader.limit for reader in readers)
+        said = {reader.warning for reader in readers}
+        quiet = said == {""} or (len(said) == 1 and not self._constants)
+        self.direct = quiet and all(reader.direct for reader in readers)
 
     def _node(self, part: WrappedPart) -> Node:
         if part.forests:
