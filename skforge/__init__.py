@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from skforge.exporters.api import export as export
     from skforge.inspection import partial_dependence as partial_dependence
     from skforge.persistence.artifact import save as save
+    from skforge.persistence.convert import convert as convert
     from skforge.persistence.loading import load as load
 
 # Loaded on first use, so that `import skforge` imports no heavy packages.
@@ -38,6 +39,7 @@ _HOME = {
     "Target": "skforge.compiler.target",
     "TreeExplainer": "skforge.explainer",
     "compile_forest": "skforge.compiler.runtime.module",
+    "convert": "skforge.persistence.convert",
     "export": "skforge.exporters.api",
     "load": "skforge.persistence.loading",
     "load_forest": "skforge.compiler.frontends",

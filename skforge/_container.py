@@ -59,6 +59,10 @@ _LARGE = 8 << 20  # bytes of a file that is read slice by slice
 _STALE = 3600  # seconds after which a temporary file is abandoned
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # equal contents, equal bytes
 
+#: What to do with a file of an older format: its answers are compared once, there, and
+#: not in each process that loads it.
+_OLDER = "Write it anew with skforge.convert(old, new), or `skforge convert OLD NEW`"
+
 _DAMAGE = (struct.error, IndexError, KeyError, OverflowError, ValueError)
 _WIDE = 0xFFFFFFFF  # in place of a number that has 64 bits elsewhere
 
@@ -244,11 +248,13 @@ def identity(content: Content) -> str | None:
 class Container(Mapping[str, Array]):
     """A manifest, and arrays that are read and checked when they are asked for.
 
-    Slices of ``content``, all of a file, are arrays of uint8. Errors use ``name``.
+    Slices of ``content``, all of a file, are arrays of uint8. Errors use ``name``. The
+    format may be an older one from ``oldest`` on.
     """
 
-    def __init__(self, content: Content, name: str) -> None:
+    def __init__(self, content: Content, name: str, oldest: int = FORMAT) -> None:
         self._content, self._name, self._known = content, name, False
+        self._oldest = oldest
         with _refused(name):
             self._places = self._read()
 
@@ -271,7 +277,7 @@ class Container(Mapping[str, Array]):
         self.digest = sha256(text).hexdigest()
         if comment != _COMMENT + self.digest.encode():
             raise InvalidModelError(f"the checksum of its {_MANIFEST} is wrong")
-        self.manifest = _parse(text, self._name)
+        self.manifest = _parse(text, self._name, self._oldest)
         described = self.manifest["arrays"]
         if members.keys() != {_MANIFEST, *map(_member, described)}:
             raise InvalidModelError(
@@ -393,7 +399,7 @@ def _member(name: str) -> str:
     return f"arrays/{name}.npy"
 
 
-def _parse(text: bytes, name: str) -> dict[str, Any]:
+def _parse(text: bytes, name: str, oldest: int) -> dict[str, Any]:
     try:
         manifest = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
@@ -405,9 +411,9 @@ def _parse(text: bytes, name: str) -> dict[str, Any]:
         raise InvalidModelError(
             f"its format version {version!r} is not a positive whole number"
         )
-    check_format(
-        version, manifest.get("skforge_version", "of an unknown version"), name
-    )
+    if not oldest <= version < FORMAT:
+        release = manifest.get("skforge_version", "of an unknown version")
+        check_format(version, release, name, _OLDER)
     described = manifest.get("arrays")
     if not isinstance(described, dict):
         raise InvalidModelError(f"its {_MANIFEST} lists no arrays")

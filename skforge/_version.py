@@ -12,7 +12,8 @@ from skforge.exceptions import (
 __version__ = "0.2.0.dev0"
 
 #: The format of ``.skforge`` files and of pickles. It rises with every change of what
-#: they hold, as a release reads no other format.
+#: they hold, as a release reads no other format; ``skforge.persistence.older_formats``
+#: then needs a step from the last one.
 FORMAT = 2
 
 #: What pip installs. The import is ``skforge``; that name belongs to another project
@@ -20,10 +21,13 @@ FORMAT = 2
 DISTRIBUTION = "skforge-compiler"
 
 
-def check_format(written: int, release: object, name: str) -> None:
+def check_format(
+    written: int, release: object, name: str, older: str = "Save the model again"
+) -> None:
+    """Raise for another format than this one; ``older`` says what to do with older."""
     if written != FORMAT:
         wrote = f"skforge {shortened(str(release), 40)} wrote it in format {written}"
-        advice = "Update skforge" if written > FORMAT else "Save the model again"
+        advice = "Update skforge" if written > FORMAT else older
         raise UnsupportedModelError(
             f"{name} cannot be loaded: {wrote}, and skforge {__version__} reads only "
             f"format {FORMAT}. {advice}."

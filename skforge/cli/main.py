@@ -17,6 +17,7 @@ import typer
 from skforge._version import __version__
 from skforge.cli import library
 from skforge.cli.bench import bench, demo
+from skforge.cli.convert import convert
 from skforge.cli.doctor import doctor
 from skforge.cli.errors import BAD_USAGE, OneLineGroup
 from skforge.cli.export import export
@@ -34,7 +35,10 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-_COMMANDS = demo, bench, predict, inspect, tune, verify, export, warm, plot, doctor
+_COMMANDS = (
+    *(demo, bench, predict, inspect, tune, verify),
+    *(convert, export, warm, plot, doctor),
+)
 for _command in _COMMANDS:
     app.command()(with_options(_command))
 

@@ -93,7 +93,13 @@ def save(
     ...     skforge.load(f"{folder}/tree.skforge").predict([[1.0]])
     array([4.])
     """
-    contents = _compared(model)
+    write(compared_contents(model), path)
+
+
+def write(
+    contents: tuple[dict[str, Any], Arrays], path: str | os.PathLike[str] | BinaryFile
+) -> None:
+    """Write a manifest and arrays to a path or file."""
     if isinstance(path, (str, os.PathLike)):
         return write_container(path, *contents)
     check_file(path, "write", "a path or ")
@@ -107,10 +113,10 @@ def save(
 
 def to_bytes(model: CompiledForest | CompiledModule | Forest) -> bytes:
     """Return the bytes that :func:`save` would write."""
-    return container_bytes(*_compared(model))
+    return container_bytes(*compared_contents(model))
 
 
-def _compared(
+def compared_contents(
     model: CompiledForest | CompiledModule | Forest,
 ) -> tuple[dict[str, Any], Arrays]:
     """Return contents that answered as the model does, once loaded without it."""

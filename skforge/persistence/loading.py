@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from skforge.persistence.ready import ready
 
 if TYPE_CHECKING:
     from skforge.estimators import CompiledForest
+
+T = TypeVar("T")
 
 
 def load(
@@ -49,11 +52,17 @@ def load(
     --------
     skforge.compile_forest : Compiles a model or the file of another library.
     skforge.load_forest : Reads the trees of these, without compiling them.
+    skforge.convert : Writes a file of an older format anew.
     """
+    return read(path, _model)
+
+
+def read(path: Any, then: Callable[[Content, str], T]) -> T:
+    """Call ``then`` with the content of a path, bytes or file, and its name."""
     if isinstance(path, (str, os.PathLike)):
         name = os.fspath(path)
         try:
-            return _model(content_of(path), name)
+            return then(content_of(path), name)
         except InvalidModelError as error:
             from pathlib import Path
             from zipfile import is_zipfile
@@ -75,7 +84,7 @@ def load(
         raise InvalidModelError(f"{name} is empty; it holds no model.")
     if type(content) is str or content[:2] != b"PK":
         raise _other_kind(content, name)
-    return _model(np.frombuffer(content, np.uint8), name)
+    return then(np.frombuffer(content, np.uint8), name)
 
 
 def _model(content: Content, name: str) -> CompiledForest:

@@ -539,7 +539,8 @@ def test_a_file_of_an_older_format_names_both_releases(load):
         load(path)
     assert str(error.value) == (
         f"{path} cannot be loaded: skforge 0.1.0 wrote it in format 1, and skforge "
-        f"{skforge.__version__} reads only format 2. Save the model again."
+        f"{skforge.__version__} reads only format 2. Write it anew with "
+        "skforge.convert(old, new), or `skforge convert OLD NEW`."
     )
 
 

@@ -31,6 +31,7 @@ MODEL = RandomForestClassifier(3, max_depth=3, random_state=0).fit(X, Y)
 TOP = {
     *("CompiledForest", "TreeExplainer", "partial_dependence", "Schedule", "Target"),
     *("compile_forest", "load_forest", "load", "save", "export", "__version__"),
+    "convert",
     *("Forest", "ForestBuilder"),
     *("SkforgeError", "InvalidInputError", "InvalidModelError"),
     *("UnsupportedModelError", "PerformanceWarning", "VerificationWarning"),

@@ -268,7 +268,8 @@ def test_manifests_that_are_none(tmp_path, manifest, reason):
         (
             {"format_version": 1, "skforge_version": "0.1.0"},
             "0.1.0",
-            "Save the model again",
+            "Write it anew with skforge.convert(old, new), or `skforge convert OLD "
+            "NEW`",
         ),
         (
             {"format_version": FORMAT + 1, "skforge_version": "9.0", "news": {}},

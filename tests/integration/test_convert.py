@@ -1,0 +1,334 @@
+"""``skforge convert``: files of older formats, written anew for this release."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+import shutil
+import zipfile
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.ensemble import RandomForestRegressor
+
+import skforge
+from skforge._version import FORMAT, __version__
+from skforge.cli.main import app
+from skforge.exceptions import SkforgeError, SourceNeededError, VerificationError
+from skforge.persistence.older_formats import STEPS
+from skforge.runtime.libm import on_arm
+from tests.old_files import NAMES, answers, numbers, rows_of
+from tests.plain import plain
+
+pytest.importorskip("pandas")
+
+FORMATS = Path(__file__).parents[1] / "data" / "formats"
+FIRST = FORMATS / "0.1.0.skforge"
+WRITTEN = [*range(1, FORMAT + 1)]
+FILES = [
+    *("adaboost", "boosting", "forest", "histogram", "isolation", "lightgbm"),
+    *("module", "trees", "xgboost"),
+]
+
+
+def file_of(written, name):
+    with zipfile.ZipFile(FORMATS / f"{written}.zip") as archive:
+        return archive.read(name)
+
+
+def converted(content):
+    new = io.BytesIO()
+    skforge.convert(content, new)
+    return new.getvalue()
+
+
+def changed(content, change):
+    """Return a file with another manifest, and digests that say that it is whole."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(file, "w") as new:
+        for entry in old.namelist():
+            payload = old.read(entry)
+            if entry == "manifest.json":
+                manifest = json.loads(payload)
+                change(manifest)
+                payload = json.dumps(manifest).encode()
+                new.comment = b"skforge " + sha256(payload).hexdigest().encode()
+            new.writestr(entry, payload)
+    return file.getvalue()
+
+
+def equal(answer, stored):
+    if on_arm() and stored.dtype.kind == "f":  # exp has other last bits there
+        return np.allclose(answer, stored, rtol=1e-6, atol=0)
+    return answer.dtype == stored.dtype and answer.tobytes() == stored.tobytes()
+
+
+def test_every_older_format_has_a_step_and_files():
+    """If it fails, FORMAT was raised: write the step, and keep files of that format.
+
+    ``tests/old_files.py`` writes them: the last release's for the format before, and
+    those of the new format.
+    """
+    assert [*STEPS] == WRITTEN[:-1]
+    for written in WRITTEN:
+        with zipfile.ZipFile(FORMATS / f"{written}.zip") as archive:
+            known = sorted([*(f"{name}.skforge" for name in FILES), "answers.npz"])
+            assert sorted(archive.namelist()) == known
+        for name in FILES:
+            content = io.BytesIO(file_of(written, f"{name}.skforge"))
+            with zipfile.ZipFile(content) as file:
+                manifest = json.loads(file.read("manifest.json"))
+            assert manifest["format_version"] == written
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("written", WRITTEN)
+def test_files_answer_as_their_release_did(written, name):
+    """If format 2 fails before its release: write its files anew."""
+    content = file_of(written, f"{name}.skforge")
+    stored = np.load(io.BytesIO(file_of(written, "answers.npz")))
+    stored = {k: stored[k] for k in stored.files if k.partition(".")[0] == name}
+    new = converted(content)
+    if written == FORMAT:
+        assert new == content
+    elif name == "trees":
+        assert skforge.load(new).n_trees == 9
+    model = skforge.load(new)
+    found = {} if name == "trees" else answers(model, rows_of(name))
+    assert {f"{name}.{method}" for method in found} == set(stored)
+    for method, answer in found.items():
+        assert equal(answer, stored[f"{name}.{method}"]), method
+
+
+def test_what_format_1_did_not_tell_is_refused():
+    """Of LightGBM the columns of categories, of XGBoost the trees of a round."""
+    model = skforge.load(converted(file_of(1, "lightgbm.skforge")))
+    frame = rows_of("lightgbm")
+    assert model.predict(frame).tolist() == model.predict(frame[::-1])[::-1].tolist()
+    with pytest.raises(skforge.InvalidInputError) as error:
+        model.predict(frame.iloc[0].to_dict())
+    assert str(error.value) == (
+        "the rows are mappings, and LightGBM's file lists the categories of 1 column "
+        "without saying which these are, so that a value might be taken for a code; "
+        "pass a pandas frame whose columns have the dtypes of training, or give fit of "
+        "CompiledForest the model and its training frame."
+    )
+    with pytest.raises(skforge.InvalidInputError) as error:
+        model.predict(frame.assign(b=1.0))
+    assert str(error.value) == (
+        "1 column held categories in training, but no column here holds them; give the "
+        "same columns the dtype category, or pass an array of their codes."
+    )
+    model = skforge.load(converted(file_of(1, "xgboost.skforge")))
+    with pytest.raises(SourceNeededError) as error:
+        model.predict(rows_of("xgboost"), iteration_range=(0, 1))
+    assert str(error.value) == (
+        "predict with iteration_range needs the XGBClassifier itself, which this "
+        "CompiledForest was saved without; use the original model."
+    )
+
+
+@pytest.fixture
+def run(tmp_path, capsys, monkeypatch):
+    def call(*arguments):
+        with pytest.raises(SystemExit) as stopped:
+            app([*map(str, arguments)], prog_name="skforge")
+        printed = capsys.readouterr()
+        return stopped.value.code, printed.out, printed.err
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    shutil.copy(FIRST, "old.skforge")
+    return call
+
+
+def test_the_command(run):
+    for new in ("new.skforge", "old.skforge"):
+        assert run("convert", "old.skforge", new) == (
+            0,
+            f"saved {new}: format {FORMAT} of skforge {__version__}, from format 1 of "
+            "0.1.0\n"
+            "its machine code agrees with a plain walk over the old file's trees, for "
+            "256 rows drawn around the thresholds\n"
+            "not compared with the model that it was made from: skforge verify "
+            f"{new} --model MODEL --data ROWS does that\n",
+            "",
+        )
+    assert Path("new.skforge").read_bytes() == Path("old.skforge").read_bytes()
+    model = skforge.load("new.skforge")
+    assert str(model.predict([[0.0], [1.0]])) == "[3. 4.]"
+
+
+def test_bad_use(run):
+    assert run("convert", "old.skforge", "new.json") == (
+        2,
+        "",
+        "error: new.json does not end in .skforge.\n",
+    )
+    Path("damaged.skforge").write_bytes(FIRST.read_bytes()[:-9])
+    Path("later.skforge").write_bytes(
+        changed(FIRST.read_bytes(), lambda m: m.update(format_version=FORMAT + 1))
+    )
+    assert run("convert", "damaged.skforge", "new.skforge") == (
+        2,
+        "",
+        "error: damaged.skforge cannot be loaded: it is damaged (its end is not one of "
+        "a zip file). Save the model again.\n",
+    )
+    assert run("convert", "later.skforge", "new.skforge") == (
+        2,
+        "",
+        f"error: later.skforge cannot be loaded: skforge 0.1.0 wrote it in format "
+        f"{FORMAT + 1}, and skforge {__version__} reads only format {FORMAT}. Update "
+        "skforge.\n",
+    )
+    assert not Path("new.skforge").exists()
+
+
+def as_pipeline(manifest):
+    manifest["estimator"]["model"]["kind"] = "pipeline"
+
+
+def test_pipelines_of_format_1_are_refused(tmp_path):
+    path = tmp_path / "old.skforge"
+    path.write_bytes(changed(FIRST.read_bytes(), as_pipeline))
+    with pytest.raises(skforge.UnsupportedModelError) as error:
+        skforge.convert(path, tmp_path / "new.skforge")
+    assert str(error.value) == (
+        f"{path} cannot be converted: it holds a pipeline, of which skforge 0.1.0 kept "
+        "too little to tell which rows its trees are right for; fit and save the "
+        "pipeline again."
+    )
+    assert [*tmp_path.iterdir()] == [path]
+
+
+def test_a_manifest_that_no_release_wrote(tmp_path):
+    path = tmp_path / "old.skforge"
+    path.write_bytes(changed(FIRST.read_bytes(), lambda m: m.pop("forest")))
+    with pytest.raises(skforge.InvalidModelError) as error:
+        skforge.convert(path, tmp_path / "new.skforge")
+    assert str(error.value) == (
+        f"{path} cannot be converted: its manifest is not one that skforge wrote in "
+        "format 1."
+    )
+
+
+#: What a forged manifest may have in place of any value.
+STRANGE = [None, True, -1, 1 << 70, 0.5, "", "x", [], [[]], {}, {"float": "x"}, [None]]
+
+
+def places(value, path=()):
+    """Return the paths of all values inside a JSON value."""
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, item in items:
+        yield (*path, key)
+        if isinstance(item, (dict, list)) and item:
+            yield from places(item, (*path, key))
+
+
+def forged(content, draw):
+    def change(manifest):
+        *path, last = draw.choice([*places(manifest)])
+        inside = manifest
+        for key in path:
+            inside = inside[key]
+        if draw.random() < 0.3:
+            del inside[last]
+        else:
+            inside[last] = draw.choice(STRANGE)
+
+    return changed(content, change)
+
+
+@pytest.mark.parametrize("name", ["xgboost", "module", "isolation"])
+def test_forged_files_raise_errors_of_skforge_alone(name, monkeypatch):
+    monkeypatch.setattr("skforge.persistence.convert._compare", lambda *_: None)
+    draw = random.Random(name)
+    content = file_of(1, f"{name}.skforge")
+    refused = 0
+    for _ in range(150):
+        try:
+            converted(forged(content, draw))
+        except SkforgeError:
+            refused += 1
+    assert refused > 100
+
+
+@pytest.mark.parametrize("at", range(3))
+def test_flipped_bytes_are_found(at):
+    content = bytearray(file_of(1, "xgboost.skforge"))
+    content[len(content) * (at + 1) // 4] ^= 1
+    with pytest.raises(skforge.InvalidModelError):
+        converted(bytes(content))
+
+
+def test_other_trees_are_not_written(tmp_path, monkeypatch):
+    def other(forest, rows):
+        return np.full((len(rows), 1), 7.0)
+
+    monkeypatch.setattr("skforge.persistence.convert.reference_raw", other)
+    with pytest.raises(VerificationError) as error:
+        skforge.convert(FIRST, tmp_path / "new.skforge")
+    assert str(error.value).startswith(
+        "row 0 drawn around the trees' thresholds: the compiled code gives "
+    )
+    assert not any(tmp_path.iterdir())
+
+
+def test_trees_that_saving_would_change(tmp_path, monkeypatch):
+    written = skforge.persistence.convert.compared_contents
+
+    def other(model):
+        manifest, arrays = written(model)
+        return manifest, {
+            **arrays,
+            "forest.leaf_value": arrays["forest.leaf_value"] + 1,
+        }
+
+    monkeypatch.setattr("skforge.persistence.convert.compared_contents", other)
+    with pytest.raises(VerificationError) as error:
+        skforge.convert(FIRST, tmp_path / "new.skforge")
+    assert str(error.value) == (
+        f"{FIRST} cannot be converted: the new file would hold other trees. Please "
+        "report this model, and use the source model's own predict until it is fixed."
+    )
+    assert not any(tmp_path.iterdir())
+
+
+def test_what_save_writes_stays_as_it_is(tmp_path):
+    """Also the forms of rows that were compared."""
+    fast = plain(RandomForestRegressor(3, max_depth=3, random_state=0)).fit(
+        numbers(), numbers()[:, 0]
+    )
+    skforge.save(fast, tmp_path / "a.skforge")
+    skforge.convert(tmp_path / "a.skforge", tmp_path / "b.skforge")
+    assert (tmp_path / "a.skforge").read_bytes() == (
+        tmp_path / "b.skforge"
+    ).read_bytes()
+
+
+def test_explainers():
+    model = skforge.load_forest(
+        RandomForestRegressor(3, max_depth=3, random_state=0).fit(
+            rows_of("forest"), numbers()[:, 0]
+        )
+    )
+    file = io.BytesIO()
+    explainer = skforge.TreeExplainer(model, feature_names=NAMES)
+    explainer.save(file)
+    again = skforge.TreeExplainer.load(io.BytesIO(converted(file.getvalue())))
+    values = explainer.shap_values(numbers())
+    assert np.array_equal(again.shap_values(numbers()), values)
+
+
+def test_bytes_files_and_other_things(tmp_path):
+    with FIRST.open("rb") as file:
+        assert converted(file) == converted(FIRST.read_bytes())
+    with pytest.raises(skforge.InvalidInputError):
+        skforge.convert(3, tmp_path / "new.skforge")
+    with pytest.raises(skforge.InvalidModelError) as error:
+        skforge.convert(b"tree\nversion=v3\n", tmp_path / "new.skforge")
+    assert str(error.value).startswith("This bytes object is a model of LightGBM, not ")
