@@ -15,8 +15,11 @@ import numpy as np
 
 from skforge._compat import cached_property
 from skforge._typing import Array
+from skforge.compiler.forest.frames import kind_of
 from skforge.compiler.runtime.arrays import into
 from skforge.exceptions import VerificationError, VerificationWarning, warn
+from skforge.prediction import blocks
+from skforge.prediction.forms_met import recogniser
 
 if TYPE_CHECKING:
     from skforge.prediction.door import Door
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
 _NO_OBJECTS = np.empty((0, 0), object)
 #: Rows that have no form beyond the class or dtype by which their routes are found.
 _WHOLE = np.ndarray, dict
+#: Rows whose form is recognised in less time than they are checked.
+_FRAMES = "pandas", "polars", "pyarrow"
 
 Asking = TypeVar("Asking", bound=Callable[..., Any])
 
@@ -95,12 +100,13 @@ class AtDoor:
 
     def door_routes(self, method: str, X: Any) -> tuple[list[Any], bool]:
         """Return the routes to try first, and whether they leave no row to others."""
-        if self.door is None:
-            return [], False
         whole = type(X) in _WHOLE
+        if self.door is None:
+            frames = kind_of(X) in _FRAMES
+            return [type(self).by_form] if frames else [], False
         if whole and self.door.agreed(method, X):
             return [], False
-        return [type(self).by_door], whole
+        return [type(self).by_form], whole
 
     def over_rows(
         self: Any,
@@ -136,16 +142,44 @@ class AtDoor:
             )
         return into(out, wanted)
 
-    def by_door(self: Any, method: str, X: Any, n_jobs: int | None) -> Any:
-        """Let new rows meet the model; None if such rows have, and agreed."""
+    def by_form(self: Any, method: str, X: Any, n_jobs: int | None) -> Any:
+        """Answer rows of the last one's form; let those of a new one meet the model.
+
+        None if other routes are to answer: the rows have met it, and agreed.
+        """
+        known = self.known_forms.get((method, type(X)))
+        if known is not None and known[0](X):
+            _, read, entry = known
+            if entry is None or n_jobs != self.entry_jobs or (rows := read(X)) is None:
+                return None
+            return entry(rows)
         door = self.door
-        same = None if door is None else door.quick.get((method, type(X)))
-        if door is None or (same is not None and same(X)) or door.agreed(method, X):
+        if door is not None and not door.agreed(method, X):
+            ours = partial(self._past_door, method, n_jobs)
+            return door.answer(self, method, X, ours, partial(self.own, method, {}))
+        if (known := self._known_form(method, X, n_jobs)) is not None:
+            self.known_forms[method, type(X)] = recogniser(X), *known
+        return None
+
+    def _known_form(self: Any, method: str, X: Any, n_jobs: int | None) -> Any:
+        """Return what reads rows of this form, and the entry that then answers.
+
+        Both are None if other routes are to answer; None as long as no entry was made.
+        """
+        at = self.of_rows(X) if self.source.has_forms else self
+        if method not in at.entries or n_jobs != at.entry_jobs or type(X) in _WHOLE:
             return None
-        ours = partial(self._past_door, method, n_jobs)
-        return door.answer(self, method, X, ours, partial(self.own, method, {}))
+        entry, read = at.entries[method], None
+        if entry is not None and not (at._made or at._of_objects):
+            read = at.source.reader(X, blocks.MOST_VALUES)
+        rows = None if read is None else read(X)
+        taken = rows is not None and self.counters.uncounted(entry, rows) is not None
+        return (read, entry) if taken else (None, None)
 
     def _past_door(self: Any, method: str, n_jobs: int | None, X: Any) -> Any:
+        known = self._known_form(method, X, n_jobs)
+        if known is not None and known[0] is not None:  # as later calls do
+            return known[1](known[0](X))
         form = method, X.dtype if type(X) is np.ndarray else type(X)
         for route in self._find_routes(form, X, n_jobs, at_door=False):
             if (answer := route(self, method, X, n_jobs)) is not None:

@@ -60,8 +60,6 @@ class Door:
 
     def __init__(self) -> None:
         self._met: dict[Any, FormsMet] = {}
-        #: By method and class of rows, what recognises rows that agreed.
-        self.quick: dict[Any, Callable[[Any], bool]] = {}
         #: Classes of tables that the model has answered.
         self._taken: set[str] = set()
         #: How many comparisons were made, and how many of them found a difference.
@@ -70,10 +68,7 @@ class Door:
     def agreed(self, method: Any, X: Any) -> bool | None:
         """Tell whether the model agreed on such rows; None if they are new."""
         met = self._met.get(method)
-        agreed = None if met is None else met.agreed(X)
-        if met is not None and agreed:
-            self.quick[method, type(X)] = met.recogniser(X)
-        return agreed
+        return None if met is None else met.agreed(X)
 
     def answer(
         self, predictor: Any, method: Any, X: Any, ours: Ask, theirs: Ask

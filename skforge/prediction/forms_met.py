@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from skforge.compiler.forest.frames import is_category, is_pandas, kind_of
+from skforge.compiler.forest.frames import is_category, is_pandas, kind_of, same_labels
 
 #: Forms of one method and class of rows that are told apart; later ones are taken for
 #: the last one, as their differences have shown nothing in so many comparisons.
@@ -43,13 +43,14 @@ class FormsMet:
             self._last[kind] = look_of(X), agreed
         return agreed
 
-    def recogniser(self, X: Any) -> Callable[[Any], bool]:
-        """Return what recognises rows like these, which are the last ones."""
-        return partial(_SAME.get(kind_of(X), _same), self._last[type(X)][0])
-
     def add(self, X: Any, agreed: bool) -> None:
         self._agreed[form_of(X)] = agreed
         self._last[type(X)] = look_of(X), agreed
+
+
+def recogniser(X: Any) -> Callable[[Any], bool]:
+    """Return what recognises rows of the form of these."""
+    return partial(_SAME.get(kind_of(X), _same), look_of(X))
 
 
 def form_of(X: Any) -> Hashable:
@@ -112,7 +113,7 @@ def _same_pandas(look: Any, X: Any) -> bool:
     manager = X._mgr
     blocks, names = manager.blocks, manager.axes[0]
     known = names is labels or names.is_(labels)
-    if not known and not (names.dtype == labels.dtype and names.equals(labels)):
+    if not known and not same_labels(names, labels):
         return False
     if len(blocks) != len(dtypes):
         return False

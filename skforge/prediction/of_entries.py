@@ -43,7 +43,7 @@ class OfEntries:
 
     #: What each call looks at, faster than in the dictionary of all others.
     __slots__ = (
-        *("_direct", "_routes", "_warning", "entries", "entry_jobs"),
+        *("_direct", "_routes", "_warning", "entries", "entry_jobs", "known_forms"),
         *("__dict__", "__weakref__"),
     )
 
@@ -67,6 +67,9 @@ class OfEntries:
         #: the predictor, so that it is freed, and its methods retire, with the last
         #: one of a user.
         self._routes: dict[tuple[str, Any], tuple[Route, ...]] = {}
+        #: By method and class of rows: what recognises the last form, what reads it,
+        #: and the entry that then answers.
+        self.known_forms: dict[Any, tuple[Any, Any, Any]] = {}
         #: Methods known to be offered; see ``fitted.offered``.
         self.offered: dict[Any, Any] = {}
         #: What ``CompiledForest.summary(X)`` measured last: the method, the times by
@@ -158,7 +161,7 @@ class OfEntries:
             self._of_objects[method] = objects
         log(INFO, "%s has %s compiled entry", method, "no" if entry is None else "a")
         self.offered.clear()  # the methods found so far lack the entry
-        self._routes = {}
+        self._routes, self.known_forms = {}, {}
         if entry is not None and self.note is not None:
             self.note(self, method)
 
@@ -222,6 +225,7 @@ class OfEntries:
 
     def _forget_entries(self) -> None:
         self.entries, self._of_objects, self._routes = {}, {}, {}
+        self.known_forms = {}
         self.offered.clear()
 
     def threads_change(self) -> None:

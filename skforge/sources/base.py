@@ -35,6 +35,7 @@ from skforge.exceptions import (
     warn,
 )
 from skforge.runtime.mappings import ColumnRule, MappingColumns, without_names
+from skforge.sources.known_forms import ReadForm, of_source
 from skforge.sources.plain import PlainRows, ReadArray, Reading
 from skforge.sources.stored_model.model import StoredModel, StoredRules
 
@@ -298,6 +299,22 @@ class Source:
         """Read common rows, and a warning; :meth:`takes` is to check the values."""
         read: ReadArray | None = None if self._plain is None else self._plain.read(X)
         return read
+
+    def reader(self, X: Any, most: int) -> ReadForm | None:
+        """Return what reads further rows of the form of these, up to ``most`` values.
+
+        None if they are not read, or with a warning.
+        """
+        read = self.read(X)
+        if read is None or read[1]:
+            return None
+        numbers = self.reads_numbers(X) and type(self._plain) is PlainRows
+        plain = self._plain.reader(X, most) if numbers else None
+        return plain or partial(of_source, self.read, most // read[0].shape[1])
+
+    def reads_numbers(self, X: Any) -> bool:
+        """Tell whether :meth:`read` does no more with rows of a form than PlainRows."""
+        return type(self).read is Source.read
 
     def columns(self) -> MappingColumns | None:
         """Return the columns of rows that are mappings; None if the model takes these.

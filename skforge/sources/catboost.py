@@ -81,6 +81,11 @@ class CatBoostSource(Source):
         flags = [i for i, d in enumerate(X.dtypes) if frames.number_of(d) == np.bool_]
         return None if X.iloc[:, flags].isna().any(axis=None) else read
 
+    def reads_numbers(self, X: Any) -> bool:
+        if not frames.is_pandas(X):
+            return True
+        return all(frames.is_plain(block.values.dtype) for block in X._mgr.blocks)
+
     def _rows(self, X: Any, method: str) -> Any:
         """Accept more columns, frames of another order, and large sparse rows."""
         if type(X).__name__ == "csr_matrix":

@@ -13,7 +13,7 @@ a later frame of the same layout costs a comparison of its names and a copy per 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
@@ -243,18 +243,38 @@ class FrameReader(_ColumnReader):
         if layout is None or form_text(layout[0]) not in forms:
             return None
         form, parts = layout
-        places: list[int] = []
-        only: list[Any] = []
-        for values, plan in parts:
-            places += plan.places
-            if type(values) is np.ndarray:
-                only += values[plan.taken, 0].tolist()
-            else:
-                only.append(_only_value(values, plan.number))
-        return form, places, only
+        places = [place for _, plan in parts for place in plan.places]
+        return form, places, _only_values(parts)
+
+    def reads_only(self, X: Any) -> Callable[[Any], list[Any]] | None:
+        """Return what reads the values of further rows of the form of this only one.
+
+        They are in the order of :meth:`only_row`, which has read it.
+        """
+        parts = (self.layout(X) or (None, ()))[1]
+        where = {id(block.values): k for k, block in enumerate(X._mgr.blocks)}
+        if not where.keys() >= {id(values) for values, _ in parts}:  # dates
+            return None
+        plans = [(where[id(values)], plan) for values, plan in parts]
+
+        def read(X: Any) -> list[Any]:
+            blocks = X._mgr.blocks
+            return _only_values([(blocks[k].values, plan) for k, plan in plans])
+
+        return read
 
     #: Returns the codes of a column of texts; None if the pipeline must answer.
     codes = staticmethod(lambda values, texts: texts.of_column(values))
+
+
+def _only_values(parts: Iterable[tuple[Any, _Plan]]) -> list[Any]:
+    only: list[Any] = []
+    for values, plan in parts:
+        if type(values) is np.ndarray:
+            only += values[plan.taken, 0].tolist()
+        else:
+            only.append(_only_value(values, plan.number))
+    return only
 
 
 def _only_value(values: Any, number: Any) -> Any:

@@ -58,6 +58,9 @@ class ForestSource(Source):
             return read
         return None if -ZERO_THRESHOLD in read[0] else read
 
+    def reads_numbers(self, X: Any) -> bool:
+        return not is_sparse(X)
+
     def _rows(self, X: Any, method: str) -> Any:
         if not hasattr(X, "tocsr") or self.forest.hashed is not None:
             return prepare_rows(self.forest, X, made=False)

@@ -58,6 +58,9 @@ class LightGBMBoosterSource(Source):
         compares = is_table(X) or type(X).__name__ == "csr_matrix"
         return None if compares and read is not None and _has_limit(read[0]) else read
 
+    def reads_numbers(self, X: Any) -> bool:
+        return is_pandas(X)
+
     def _rows(self, X: Any, method: str) -> Any:
         """Accept numbers; a live LightGBM handles everything else."""
         if self.stored is not None:

@@ -32,6 +32,7 @@ from skforge.compiler.frontends.pipeline.transformers import (
 from skforge.exceptions import UnsupportedModelError
 from skforge.runtime.mappings import ColumnRule, MappingColumns, without_names
 from skforge.sources import base, forms
+from skforge.sources.known_forms import ReadForm
 from skforge.sources.pipeline_rows import PipelineRows
 from skforge.sources.plain import ReadArray, Reading
 from skforge.sources.stored_model.model import StoredRules
@@ -191,6 +192,13 @@ class PipelineSource(base.Source):
     def read(self, X: Any) -> ReadArray | None:
         unsure = self.answers.by_members and self._last.declines is None
         return None if unsure else self._known.read(X)
+
+    def reader(self, X: Any, most: int) -> ReadForm | None:
+        several = super().reader(X, most)
+        one = None if several is None else self._known.reads_only(X)
+        if several is None or one is None:
+            return several
+        return partial(_one_or_several, one, several)
 
     def form_of(self, X: Any) -> Any:
         form = self._known.form_of(X)
@@ -385,6 +393,10 @@ def _transformed(steps: Sequence[tuple[str, Any]], X: Any) -> Any:
     for _, step in steps:
         X = X if is_absent(step) else step.transform(X)
     return X
+
+
+def _one_or_several(one: ReadForm, several: ReadForm, frame: Any) -> Array | None:
+    return (one if len(frame._mgr.axes[1]) == 1 else several)(frame)
 
 
 def _used_columns(transformer: Any) -> list[int]:

@@ -6,7 +6,7 @@ to read them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
@@ -197,7 +197,7 @@ class PipelineRows:
         if len(X) == 1 and not self.bounds.whole:
             only: column_readers.OnlyRow | None = reader.only_row(X, names, self.forms)
             if only is not None:
-                row = self._only_row(*only)
+                row = self._only_row(self.forms[forms.form_text(only[0])], *only[1:])
                 return None if row is None else (row, said)
         form, parts = reader.layout(X) or (None, None)
         gaps = None if parts is None else self.gaps_of(form)
@@ -229,11 +229,29 @@ class PipelineRows:
         numbers = enumerate(form.numbers)
         return self.bounds.takes((p for p in numbers if p[0] not in read.gaps), own=2)
 
+    def reads_only(self, X: Any) -> Callable[[Any], Array | None] | None:
+        """Return what reads the only rows of further frames of this form.
+
+        It has been read. None if they need every check.
+        """
+        if kind_of(X) != "pandas" or self.bounds.whole or self.numbers:
+            return None
+        only = self._frames.only_row(X, X.columns, self.forms)
+        values_of = None if only is None else self._frames.reads_only(X)
+        if only is None or values_of is None:
+            return None
+        gaps, places = self.forms[forms.form_text(only[0])], only[1]
+
+        def read(X: Any) -> Array | None:
+            row = self._only_row(gaps, places, values_of(X))
+            return None if row is None or not self._holds(row) else row
+
+        return read
+
     def _only_row(
-        self, form: Any, places: Sequence[int], values: Sequence[Any]
+        self, gaps: Collection[int], places: Sequence[int], values: Sequence[Any]
     ) -> Array | None:
         row, most, coded = [0.0] * self.width, self.largest, self.texts
-        gaps = self.forms[forms.form_text(form)]
         for column, value in zip(places, values, strict=True):
             if (kind := type(value)) is not float or column in coded:
                 if column in coded:

@@ -22,6 +22,8 @@ from skforge._typing import Array
 from skforge.compiler.forest import frames
 from skforge.exceptions import InvalidInputError
 from skforge.runtime.mappings import NUMBERS
+from skforge.sources import known_forms
+from skforge.sources.known_forms import ReadForm
 
 #: Types of objects that scikit-learn takes for numbers, or for a missing one.
 OBJECTS = NUMBERS | {type(None), Decimal}
@@ -81,22 +83,43 @@ class PlainRows:
 
     def read(self, X: Any) -> ReadArray | None:
         kind = type(X)
+        if kind is np.ndarray or kind is np.memmap:
+            X = X.view(np.ndarray)
+            return self._read("_array", X) if self._r.arrays else None
+        if kind is list or kind is tuple:
+            return self._read("_list", X) if self._r.lists else None
+        if (read := _READERS.get(frames.kind_of(X))) is None:
+            return None
+        X = self.kept(X)
+        n_rows, width = X.shape
+        return self._read(read, X) if n_rows and width == self._width else None
+
+    def _read(self, how: str, X: Any) -> ReadArray | None:
         try:
             with np.errstate(all="ignore", over="raise"):
-                if kind is np.ndarray or kind is np.memmap:
-                    return self._array(X.view(np.ndarray)) if self._r.arrays else None
-                if kind is list or kind is tuple:
-                    return self._list(X) if self._r.lists else None
-                read = _READERS.get(frames.kind_of(X))
-                if read is None:
-                    return None
-                X = self.kept(X)
-                n_rows, width = X.shape
-                fits = n_rows and width == self._width
-                return getattr(self, read)(X) if fits else None
+                read: ReadArray | None = getattr(self, how)(X)
+                return read
         # values too large for the dtype; another pandas' internals; other categories
         except (FloatingPointError, AttributeError, InvalidInputError, KeyError):
             return None
+
+    def reader(self, X: Any, most: int) -> ReadForm | None:
+        """Return what reads further rows of the form of these, up to ``most`` values.
+
+        None if all has to be checked.
+        """
+        if type(X) in (list, tuple):
+            return known_forms.of_list
+        dtype, kind = self._r.dtype, frames.kind_of(X)
+        if kind == "pandas" and not self._r.dropped:
+            sizes = dtype, self._width, most
+            any_frame = partial(self._read, "_pandas")
+            return known_forms.of_pandas(X, any_frame, *sizes)
+        if kind in ("polars", "pyarrow"):
+            whole = self._r.compares == "equal"
+            large = [whole and _is_whole(k) for k in self._kinds_of(X)]
+            return known_forms.of_table(_VALUES[kind], large, dtype)
+        return None
 
     def kept(self, X: Any) -> Any:
         """Return a pandas frame without the column that the source drops."""
@@ -223,26 +246,30 @@ class PlainRows:
     def _table(self, X: Any) -> ReadArray | None:
         if not self._r.tables or self._columns.lists:
             return None
-        polars, names = frames.kind_of(X) == "polars", frames.labels_of(X)
-        values = X.to_numpy() if polars else _values_of(X)
+        names, values = frames.labels_of(X), _VALUES[frames.kind_of(X)](X)
         if values is None or not frames.is_plain(values.dtype):
             return None
-        types = X.dtypes if polars else X.schema.types
-        key = tuple(map(type, types)) if polars else None  # dtypes are slow as keys
-        if (kinds := self._kinds.get(key)) is None:
-            kinds = [frames.number_of(dtype) for dtype in types]
-            if polars:
-                self._kinds[key] = kinds
+        kinds = self._kinds_of(X)
         if self._r.compares != "sklearn" and not _REFUSED.isdisjoint(kinds):
             return None  # the source may refuse it, although it holds numbers
         if self._r.compares == "equal":  # it reads column by column
-            whole = [not kind or kind.kind in "iu" for kind in kinds]
+            whole = [*map(_is_whole, kinds)]
             if any(whole) and frames.has_large(values[:, whole]):
                 return None
         # To scikit-learn 1.7, pyarrow's tables have names and polars' frames none.
         warning = self.warning_of(X, names)
         rows = np.ascontiguousarray(values, self._r.dtype)
         return None if warning is None else (rows, warning)
+
+    def _kinds_of(self, table: Any) -> list[Any]:
+        polars = frames.kind_of(table) == "polars"
+        types = table.dtypes if polars else table.schema.types
+        key = tuple(map(type, types)) if polars else None  # dtypes are slow as keys
+        if (kinds := self._kinds.get(key)) is None:
+            kinds = [frames.number_of(dtype) for dtype in types]
+            if polars:
+                self._kinds[key] = kinds
+        return kinds
 
     def _compared(self, X: Any, columns: Any) -> str | None:
         names, labels = self._r.names, tuple(columns)
@@ -283,6 +310,17 @@ def _values_of(table: Any) -> Array | None:
         return batches[0].to_tensor().to_numpy()
     except (ValueError, TypeError):  # nulls, or columns that are not numeric
         return None
+
+
+def _is_whole(kind: Any) -> bool:
+    return kind is None or kind.kind in "iu"
+
+
+#: The values of tables of numbers; None for others.
+_VALUES: dict[str, Callable[[Any], Array | None]] = {
+    "polars": lambda frame: frame.to_numpy(),
+    "pyarrow": _values_of,
+}
 
 
 def array_of(X: Any) -> Array | None:

@@ -1,0 +1,105 @@
+"""Reads further rows of a form whose first ones were read: only values are checked.
+
+Names, dtypes and places of columns belong to the form, and whoever recognises it has
+compared them; see :mod:`skforge.prediction.forms_met`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from skforge._typing import Array
+from skforge.compiler.forest import frames
+
+#: Returns rows for an entry; None for those that need every check.
+ReadForm: TypeAlias = Callable[[Any], "Array | None"]
+
+_FLOATS = np.dtype(np.float32), np.dtype(np.float64)
+
+
+def of_list(X: Any) -> Array | None:
+    try:
+        rows = np.asarray(X)
+    except ValueError:
+        return None
+    return rows if rows.dtype == np.float64 and rows.ndim == 2 else None
+
+
+def of_pandas(
+    X: Any, read: Callable[[Any], Any], dtype: Any, width: int, most: int
+) -> ReadForm:
+    """Return what reads frames of up to ``most`` values; ``read`` takes any of them."""
+    blocks = X._mgr.blocks
+    dtypes = [block.values.dtype for block in blocks]
+    if not all(map(frames.is_plain, dtypes)):
+        return partial(of_source, read, most // width)
+    if len(blocks) == 1 and dtypes[0] in _FLOATS:
+        return partial(_one_block, dtype, most)
+    whole = [d.itemsize == 8 and d.kind in "iu" for d in dtypes]
+    plan = [*zip([block.mgr_locs.indexer for block in blocks], whole, strict=True)]
+    return partial(_blocks, dtype, width, plan, most)
+
+
+def _one_block(dtype: Any, most: int, X: Any) -> Array | None:
+    rows: Array = X._mgr.blocks[0].values.T
+    if len(rows) == 1:  # the entry rounds it, and declines what is too large
+        return rows
+    return _cast(rows, dtype) if 0 < rows.size <= most else None
+
+
+def _cast(values: Array, dtype: Any) -> Array | None:
+    with np.errstate(all="ignore", over="raise"):
+        try:
+            return np.ascontiguousarray(values, dtype)
+        except FloatingPointError:
+            return None
+
+
+def _blocks(
+    dtype: Any, width: int, plan: list[tuple[Any, bool]], most: int, X: Any
+) -> Array | None:
+    manager = X._mgr
+    shape = len(manager.axes[1]), width
+    if not 0 < shape[0] * width <= most:
+        return None
+    rows = np.empty(shape, dtype)
+    try:
+        with np.errstate(all="ignore", over="raise"):
+            for block, (places, whole) in zip(manager.blocks, plan, strict=True):
+                values = block.values
+                if whole and frames.has_large(values):
+                    return None
+                rows[:, places] = values.T
+    except FloatingPointError:
+        return None
+    return rows
+
+
+def of_table(
+    values_of: Callable[[Any], Array | None], whole: list[bool], dtype: Any
+) -> ReadForm:
+    """Return what reads tables; columns that are ``whole`` must fit in float64."""
+    check = any(whole)
+
+    def read(X: Any) -> Array | None:
+        values = values_of(X)
+        if values is None or not len(values) or not frames.is_plain(values.dtype):
+            return None
+        if check and frames.has_large(values[:, whole]):
+            return None
+        one = len(values) == 1 and values.dtype in _FLOATS
+        return values if one else _cast(values, dtype)
+
+    return read
+
+
+def of_source(read: Callable[[Any], Any], most: int, X: Any) -> Array | None:
+    """Read rows as the source does, unless they are large or warned of."""
+    manager = getattr(X, "_mgr", None)
+    n = len(manager.axes[1]) if manager is not None else getattr(X, "height", 0)
+    found = read(X) if n <= most else None
+    return None if found is None or found[1] else found[0]
