@@ -30,6 +30,8 @@ _NO_OBJECTS = np.empty((0, 0), object)
 _WHOLE = np.ndarray, dict
 #: Rows whose form is recognised in less time than they are checked.
 _FRAMES = "pandas", "polars", "pyarrow"
+#: Forms of a class of rows that are recognised.
+_MOST = 8
 
 Asking = TypeVar("Asking", bound=Callable[..., Any])
 
@@ -143,22 +145,23 @@ class AtDoor:
         return into(out, wanted)
 
     def by_form(self: Any, method: str, X: Any, n_jobs: int | None) -> Any:
-        """Answer rows of the last one's form; let those of a new one meet the model.
+        """Answer rows of a known form; let those of a new one meet the model.
 
         None if other routes are to answer: the rows have met it, and agreed.
         """
-        known = self.known_forms.get((method, type(X)))
-        if known is not None and known[0](X):
-            _, read, entry = known
-            if entry is None or n_jobs != self.entry_jobs or (rows := read(X)) is None:
-                return None
-            return entry(rows)
+        forms = self.known_forms.setdefault((method, type(X)), [])
+        for same, read, entry in forms:
+            if same(X):
+                if entry is None or n_jobs != self.entry_jobs:
+                    return None
+                return None if (rows := read(X)) is None else entry(rows)
         door = self.door
         if door is not None and not door.agreed(method, X):
             ours = partial(self._past_door, method, n_jobs)
             return door.answer(self, method, X, ours, partial(self.own, method, {}))
-        if (known := self._known_form(method, X, n_jobs)) is not None:
-            self.known_forms[method, type(X)] = recogniser(X), *known
+        known = self._known_form(method, X, n_jobs) if len(forms) < _MOST else None
+        if known is not None:
+            forms.append((recogniser(X), *known))
         return None
 
     def _known_form(self: Any, method: str, X: Any, n_jobs: int | None) -> Any:

@@ -67,9 +67,9 @@ class OfEntries:
         #: the predictor, so that it is freed, and its methods retire, with the last
         #: one of a user.
         self._routes: dict[tuple[str, Any], tuple[Route, ...]] = {}
-        #: By method and class of rows: what recognises the last form, what reads it,
-        #: and the entry that then answers.
-        self.known_forms: dict[Any, tuple[Any, Any, Any]] = {}
+        #: By method and class of rows, for each form: what recognises it, what reads
+        #: its rows, and the entry that then answers.
+        self.known_forms: dict[Any, list[tuple[Any, Any, Any]]] = {}
         #: Methods known to be offered; see ``fitted.offered``.
         self.offered: dict[Any, Any] = {}
         #: What ``CompiledForest.summary(X)`` measured last: the method, the times by
