@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import numpy as np
 import typer
@@ -38,24 +38,30 @@ class _Form(NamedTuple):
     library_rows: Any
 
 
+T = TypeVar("T")
+
+SourceModel = Annotated[
+    T,
+    typer.Option(
+        exists=True,
+        dir_okay=False,
+        help="The model that the file was made from: its library's file or a pickle.",
+    ),
+]
+SourceRows = Annotated[
+    T,
+    typer.Option(
+        exists=True,
+        dir_okay=False,
+        help="The rows: a file of rows, or .jsonl with an object in each line.",
+    ),
+]
+
+
 def verify(
     model_file: options.ModelFile,
-    model: Annotated[
-        Path,
-        typer.Option(
-            exists=True,
-            dir_okay=False,
-            help="The model that MODEL was made from: its library's file or a pickle.",
-        ),
-    ],
-    data: Annotated[
-        Path,
-        typer.Option(
-            exists=True,
-            dir_okay=False,
-            help="The rows: a file of rows, or .jsonl with an object in each line.",
-        ),
-    ],
+    model: SourceModel[Path],
+    data: SourceRows[Path],
     columns: options.DataColumns = None,
     rows: Annotated[int | None, typer.Option(min=1)] = None,
 ) -> None:
@@ -63,8 +69,19 @@ def verify(
 
     :param rows: Compare the first rows alone. Default: all.
     """
-    console = Console()
-    opened, judge = open_model(model_file), open_model(model)
+    beside(model_file.name, open_model(model_file), model, data, columns, rows)
+
+
+def beside(
+    name: str,
+    opened: Any,
+    model: Path,
+    data: Path,
+    columns: str | None = None,
+    rows: int | None = None,
+) -> None:
+    """Print the comparison of an open model with its source; exit if they differ."""
+    console, judge = Console(), open_model(model)
     library = _library(model, judge)
     with naming(data.name):
         given, logged, places = _read(data, judge, columns, rows)
@@ -76,7 +93,7 @@ def verify(
             for form in _forms(library, frame, logged)
             for method in methods
         ]
-    title(console, f"{model_file.name} beside {model.name}, bit by bit")
+    title(console, f"{name} beside {model.name}, bit by bit")
     numbers = ("rows", "differ")
     table = new_table("method", "rows as", *numbers, "first difference", right=numbers)
     for one in found:
@@ -87,7 +104,7 @@ def verify(
     console.print(table)
     if all(one.n is None for one in found):
         raise InvalidInputError(
-            f"{model_file.name} answers none of {data.name} by a method that "
+            f"{name} answers none of {data.name} by a method that "
             f"{model.name} has, so nothing was compared."
         )
     if any(one.n for one in found):

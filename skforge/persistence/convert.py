@@ -16,7 +16,7 @@ from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import draw_rows, reference_raw
 from skforge.compiler.runtime.module import CompiledModule, compile_forest
-from skforge.exceptions import VerificationError
+from skforge.exceptions import ScheduleError, UnsupportedModelError, VerificationError
 from skforge.persistence.artifact import compared_contents, from_bytes, write
 from skforge.persistence.loading import read
 from skforge.persistence.older_formats import in_present_format
@@ -102,7 +102,12 @@ def converted(content: Content, name: str) -> Converted:
     else:
         old = from_bytes(container_bytes(manifest, arrays), name)
         contents = compared_contents(old)
-        _compare(old, from_bytes(container_bytes(*contents), name), name)
+        try:
+            _compare(old, from_bytes(container_bytes(*contents), name), name)
+        except (MemoryError, ScheduleError) as error:
+            raise UnsupportedModelError(
+                f"{name} cannot be converted: {error}"
+            ) from error
     return Converted(contents, release, container.manifest["format_version"])
 
 
