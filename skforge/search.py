@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from functools import wraps
+from itertools import chain
 from numbers import Real
 from operator import attrgetter
 from typing import Any, ClassVar, TypeVar, cast
@@ -18,6 +19,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from skforge._docs import documented
+from skforge._typing import Array
 from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.schedule.ranges import BatchRange
@@ -374,25 +376,28 @@ def _results(result: TuningResult, score: Callable[[Trial], float]) -> dict[str,
         "reason": np.fromiter((t.reason for t in firsts), object),
         "compile_seconds": np.array(compiled),
     }
-    for name in dict.fromkeys(name for point in points for name in point):
-        values = [point.get(name) for point in points]
-        missing = [name not in point for point in points]
-        objects = np.fromiter(values, object)
-        columns[f"param_{name}"] = np.ma.MaskedArray(objects, mask=missing)
+    for name in dict.fromkeys(chain(*points)):
+        columns[f"param_{name}"] = _values_of(name, points)
     main = sorted(set(_main_sizes(result).values())) or sizes
     for size in sizes:
         timed = [trials.get(size) for trials in rows.values()]
-        for name, number in ("seconds", attrgetter("seconds")), ("score", score):
-            numbers = [number(t) if t and t.samples else np.nan for t in timed]
-            columns[f"{name}_{size}"] = np.array(numbers)
+        columns[f"seconds_{size}"] = _numbers(timed, attrgetter("seconds"))
+        columns[f"score_{size}"] = _numbers(timed, score)
     scores = [columns[f"score_{size}"] for size in main if f"score_{size}" in columns]
     means = np.mean(scores, axis=0) if scores else np.full(len(rows), np.nan)
-    columns["mean_score"] = means
     # from 1 for the greatest; ties share one, NaN comes last
     losses = np.where(np.isnan(means), np.inf, -means)
     ranks = 1 + np.searchsorted(np.sort(losses), losses)
-    columns["rank_score"] = ranks.astype(np.int32)
-    return columns
+    return {**columns, "mean_score": means, "rank_score": ranks.astype(np.int32)}
+
+
+def _values_of(name: str, points: list[dict[str, Any]]) -> Any:
+    objects = np.fromiter((point.get(name) for point in points), object)
+    return np.ma.MaskedArray(objects, mask=[name not in point for point in points])
+
+
+def _numbers(timed: list[Trial | None], number: Callable[[Trial], float]) -> Array:
+    return np.array([number(t) if t and t.samples else np.nan for t in timed])
 
 
 def _main_sizes(result: TuningResult) -> dict[BatchRange, int]:

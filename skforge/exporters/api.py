@@ -160,18 +160,10 @@ def export(
         raise InvalidInputError(
             "version applies only to kind='wheel'; other kinds carry a checksum."
         )
-    if kind != "c":
+    if kind == "c":
+        _check_portable(reduction, contribs)
+    else:
         check_targets(targets)
-    elif reduction != "exact":
-        raise InvalidInputError(
-            f"reduction={reduction!r} is not available with kind='c', which always "
-            "sums in the source's order; use kind='object', 'shared' or 'wheel'."
-        )
-    elif contribs:
-        raise InvalidInputError(
-            "contribs=True is not available with kind='c'; use kind='object', "
-            "'shared' or 'wheel'."
-        )
     library = Library(chosen, forest, *outputs_of(forest), apply, reduction=reduction)
     if kind == "c":
         binary = source_text(library).encode()
@@ -217,6 +209,19 @@ def export(
     files[f"{chosen}.json"] = facts
     _write(folder, files)
     return folder
+
+
+def _check_portable(reduction: str, contribs: bool) -> None:
+    if reduction != "exact":
+        raise InvalidInputError(
+            f"reduction={reduction!r} is not available with kind='c', which always "
+            "sums in the source's order; use kind='object', 'shared' or 'wheel'."
+        )
+    if contribs:
+        raise InvalidInputError(
+            "contribs=True is not available with kind='c'; use kind='object', "
+            "'shared' or 'wheel'."
+        )
 
 
 def _name(folder: Path, name: str | None) -> str:

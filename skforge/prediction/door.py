@@ -155,11 +155,8 @@ class Door:
                         found = _mapped(uncounted, part, expected) if alone else None
                     else:
                         found = _differs(uncounted, theirs, part, expected, alone)
-                    own = part is few and error is None and alone
-                    own = own and (few is X or _by_row(answer, X))
-                    if found is None and own and answer is not None:
-                        given = answer if few is X else _rows(answer, 0, ROWS)
-                        found = compared_answers(few, given, expected)
+                        if found is None and part is few and alone:
+                            found = _of_call(X, few, answer, expected)
                     if found is not None:
                         return found
         return None
@@ -383,6 +380,14 @@ def _by_row(answer: Any, rows: Any) -> bool:
     """Tell whether the first axis of an answer is that of rows."""
     parts = answer if isinstance(answer, list) else [answer]
     return all(len(np.shape(x)) and len_of(x) == len_of(rows) for x in parts)
+
+
+def _of_call(X: Any, few: Any, answer: Any, expected: Any) -> DifferingRow | None:
+    """Compare what the call itself has answered to its first rows."""
+    if answer is None or not (few is X or _by_row(answer, X)):
+        return None
+    given = answer if few is X else _rows(answer, 0, ROWS)
+    return compared_answers(few, given, expected)
 
 
 def _rows(answer: Any, start: int, stop: int) -> Any:

@@ -91,40 +91,27 @@ def read_members(
         last = last_step(last)
     if not has_members(last):
         raise error
-    n_rows = _num_samples(X)
-    if not n_rows:
-        raise InvalidInputError(
-            f"The members of {type(model).__name__} are compiled with the rows that "
-            "they get, and X has 0 rows. Pass some rows; to explain, take a member."
-        )
-    at = np.linspace(0, n_rows - 1, min(max(2, n_rows), ROWS)).astype(int)
-    X = take_rows(X, at)
+    X = _rows_for_members(model, X)
     inside, rows_of = named_members(model), rows_of_members(model, X)
-    tuning, budget = wrapper.tuning, budget_of(wrapper) or tuning_seconds(4.0)
-    if isinstance(tuning, str) and tuning != "off" and budget:
-        tuning = Tuner(tuning)
-    if isinstance(tuning, Tuner) and budget:
-        tuning = replace(tuning, budget=budget / len(inside))
-    params = {**wrapper.get_params(deep=False), "prefit": True, "tuning": tuning}
+    params = {**wrapper.get_params(deep=False), "prefit": True}
+    params["tuning"] = _tuning_of_each(wrapper, len(inside))
     params["tuning_budget"] = "deprecated"
     steps = model.steps[:-1] if is_pipeline(model) else []
     parts = [part for name, step in steps for part in _parts(name, step, None, "")]
     compiled: list[Any] = []
+    orders: list[Any] = []
+    pair = np.array([0, 1])  # more rows might need another kernel
     refused: UnsupportedModelError | None = None
     for (name, member), rows in zip(inside.items(), rows_of, strict=True):
         fast, why = None, "" if rows is not None else "no prediction asks it"
-        try:
-            if rows is not None and not is_compiled(member):
-                fast = type(wrapper)(**{**params, "estimator": member}).fit(rows)
-                fast.join_whole()  # the whole model is compared, or answers
-        except (UnsupportedModelError, AttributeError, ValueError) as raised:
-            ours = isinstance(raised, SkforgeError)
-            if ours and not isinstance(raised, UnsupportedModelError):
-                raise
-            reason = UnsupportedModelError(str(raised))  # its own predict may fail
-            refused = refused or no_member(model, reason)
-            why = str(reason).partition(". ")[0].rpartition("; ")[2].removesuffix(".")
+        if rows is not None and not is_compiled(member):
+            fast, reason = _compiled_member(wrapper, params, member, rows)
+            if fast is None:
+                refused = refused or no_member(model, reason)
+                why = reason.partition(". ")[0].rpartition("; ")[2].removesuffix(".")
         compiled.append(fast)
+        own = {} if fast is None else orders_of(fast, member, take_rows(rows, pair))
+        orders.append(own)
         parts += _parts(name, member, fast, why)
     stages = None
     if starts_from_model(model):
@@ -137,14 +124,46 @@ def read_members(
         if refused is None and any(map(is_compiled, inside.values())):
             refused = no_member(model, "all are compiled already; use it as it is.")
         raise refused or error
-    pair = np.array([0, 1])  # more rows might need another kernel
-    orders = [
-        {} if fast is None else orders_of(fast, member, take_rows(rows, pair))
-        for fast, member, rows in zip(compiled, inside.values(), rows_of, strict=True)
-    ]
     members = Members(tuple(parts), tuple(compiled), tuple(orders), {}, stages)
     row = take_rows(X, np.array([0]))
     return replace(members, first=answers_of(members.around(model), row))
+
+
+def _rows_for_members(model: Any, X: Any) -> Any:
+    n_rows = _num_samples(X)
+    if not n_rows:
+        raise InvalidInputError(
+            f"The members of {type(model).__name__} are compiled with the rows that "
+            "they get, and X has 0 rows. Pass some rows; to explain, take a member."
+        )
+    at = np.linspace(0, n_rows - 1, min(max(2, n_rows), ROWS)).astype(int)
+    return take_rows(X, at)
+
+
+def _tuning_of_each(wrapper: Any, n_members: int) -> Any:
+    """Return the search for one of several members, which share the budget."""
+    tuning, budget = wrapper.tuning, budget_of(wrapper) or tuning_seconds(4.0)
+    if isinstance(tuning, str) and tuning != "off" and budget:
+        tuning = Tuner(tuning)
+    if isinstance(tuning, Tuner) and budget:
+        tuning = replace(tuning, budget=budget / n_members)
+    return tuning
+
+
+def _compiled_member(
+    wrapper: Any, params: Mapping[str, Any], member: Any, rows: Any
+) -> tuple[Any, str]:
+    """Return a member compiled, or None and why it cannot be."""
+    try:
+        fast = type(wrapper)(**{**params, "estimator": member}).fit(rows)
+        fast.join_whole()  # the whole model is compared, or answers
+    except UnsupportedModelError as refused:
+        return None, str(refused)
+    except (AttributeError, ValueError) as error:  # its own predict may fail
+        if isinstance(error, SkforgeError):
+            raise
+        return None, str(error)
+    return fast, ""
 
 
 def _parts(name: str, member: Any, fast: Any, why: str) -> list[splits.StepPart]:

@@ -219,7 +219,7 @@ def made_rows(
     random = np.random.default_rng(len(columns))
     labelled = any(column.number is None for column in columns)
     groups = [group for group in _ODD if labelled or group != _LABEL_GAP]
-    kinds = [kind for group in groups for kind in group]
+    kinds = [*itertools.chain(*groups)]
     cells = [
         [*column.ordinary(n, random), *(column.odd(kind, i) for kind in kinds)]
         for i, column in enumerate(columns)

@@ -90,10 +90,8 @@ class LeafAnswers:
         if quantiles is None:
             quantiles = self._source.default_quantiles
         listed = quantiles if isinstance(quantiles, list) else [quantiles]
-        real = [isinstance(q, (int, float)) and 0 <= q <= 1 for q in listed]
-        asked = tuple(map(float, listed)) if real and all(real) else None
-        mean = len(listed) == 1 and (listed[0] is None or str(listed[0]) == "mean")
-        if asked is None and not mean:
+        asked = _numbers(listed)
+        if asked is None and not _is_mean(listed):
             if self._source.stored is None and listed:  # of none, it may crash
                 return None
             raise InvalidInputError(
@@ -136,3 +134,13 @@ def _squeezed(answer: Array) -> Array:
     """Drop the axes of one quantile and of one output."""
     answer = answer[:, :, 0] if answer.shape[2] == 1 else answer
     return np.ascontiguousarray(answer[:, 0] if answer.shape[1] == 1 else answer)
+
+
+def _numbers(listed: list[Any]) -> tuple[float, ...] | None:
+    if all(isinstance(q, (int, float)) and 0 <= q <= 1 for q in listed):
+        return tuple(map(float, listed)) or None
+    return None
+
+
+def _is_mean(listed: list[Any]) -> bool:
+    return len(listed) == 1 and (listed[0] is None or str(listed[0]) == "mean")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
 from joblib import parallel_config
@@ -103,21 +103,31 @@ def _compared(fast: Any, stored: Any) -> dict[str, list[str]]:
                 case = Case(ask, stored, name, method)
                 if any([case.agrees(part) for part in parts]):
                     compared.setdefault(name, []).append(method)
-    methods = {method for known in compared.values() for method in known}
+    methods = {*chain(*compared.values())}
     for method in [name for name in _TELLING if name in methods][:1]:
-        own = partial(predictor.own, method, {})
-        taken = _taken(own, made[0] if made else Made(seen, ()))
-        if taken is None:
-            break
-        batch, answer = taken
-        for form, change in other_forms(predictor, seen):
-            case = Case(own, stored, form, method)
-            known = None if form in NARROWER else answer
-            agreed = any([case.agrees(part, known) for part in changed(change, batch)])
-            # equal fits save equal bytes, whatever else is imported
-            if agreed and is_pandas(seen) and form not in IF_IMPORTED:
-                compared[form] = [method]
+        batch = made[0] if made else Made(seen, ())
+        agreed = _agreed_forms(predictor, stored, method, seen, batch)
+        # equal fits save equal bytes, whatever else is imported
+        named = [form for form in agreed if is_pandas(seen) and form not in IF_IMPORTED]
+        compared.update({form: [method] for form in named})
     return compared
+
+
+def _agreed_forms(
+    predictor: Any, stored: Any, method: str, seen: Any, batch: Made
+) -> list[str]:
+    """Return the forms, of those that few services have, in which answers agreed."""
+    own = partial(predictor.own, method, {})
+    if (taken := _taken(own, batch)) is None:
+        return []
+    batch, answer = taken
+    agreed = []
+    for form, change in other_forms(predictor, seen):
+        case = Case(own, stored, form, method)
+        known = None if form in NARROWER else answer
+        if any([case.agrees(part, known) for part in changed(change, batch)]):
+            agreed.append(form)
+    return agreed
 
 
 def _taken(own: Ask, batch: Made) -> tuple[Made, Any] | None:

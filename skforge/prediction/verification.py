@@ -47,10 +47,11 @@ def verify(predictor: ForestPredictor, X: Any, missing_is_fine: bool) -> None:
     n_drawn = len(rows)
     names = [f"row {i} drawn around the model's thresholds" for i in range(n_drawn)]
     n_rows, at = _num_samples(X), sampled(X)
+    reader, sample = predictor, None
     if n_rows:
         X = predictor.source.prepared(take_rows(X, at))
-    reader = predictor.of_rows(X) if n_rows else predictor
-    sample = _rows(predictor, X) if n_rows and reader is predictor else None
+        reader = predictor.of_rows(X)
+        sample = _rows(predictor, X) if reader is predictor else None
     if sample is not None:
         rows = np.concatenate([sample, rows])
         names = [f"row {i} of X" for i in at] + names

@@ -89,20 +89,26 @@ def _linked(binary: bytes, external: Mapping[str, int]) -> Image:
                 name, of, value = symbols[info >> 32]
                 kind, at = info & 0xFFFFFFFF, start + offset
                 target = places[of] + value if of else stubs[name]
-                if kind in _ADDRESS and of:
-                    struct.pack_into("<Q", memory, at, base + target + addend)
-                elif kind in _TO_ADDRESS and not of:
-                    _write(memory, kind, at, target + _ADDRESS_AT + addend)
-                elif kind in _DISTANCE + _BRANCH or (of and kind not in _TO_ADDRESS):
-                    _write(memory, kind, at, target + addend)
-                else:
-                    raise ValueError(f"a relocation of kind {kind}")
+                _relocate(memory, base, kind, at, target + addend, not of)
     _make_executable(base, fixed)
     image = Image(
         (name, base + places[of] + at) for name, of, at in symbols if of in places
     )
     image.memory = memory
     return image
+
+
+def _relocate(
+    memory: mmap.mmap, base: int, kind: int, at: int, target: int, by_stub: bool
+) -> None:
+    if kind in _ADDRESS and not by_stub:
+        struct.pack_into("<Q", memory, at, base + target)
+    elif kind in _TO_ADDRESS and by_stub:
+        _write(memory, kind, at, target + _ADDRESS_AT)
+    elif kind in _DISTANCE + _BRANCH or not (by_stub or kind in _TO_ADDRESS):
+        _write(memory, kind, at, target)
+    else:
+        raise ValueError(f"a relocation of kind {kind}")
 
 
 def check_executable() -> None:

@@ -53,19 +53,23 @@ def _refuse_node(forest: ForestArrays, name: str, node: int, what: str) -> NoRet
     damaged(f"{name}[{node}] = {value} in tree {_tree_of(forest, node)} {what}")
 
 
+def _check_length(name: str, length: int, *expected: int) -> None:
+    if length not in expected:
+        damaged(f"{name} has length {length} where {expected[0]} was expected")
+
+
 def _check_sizes(forest: ForestArrays) -> None:
-    n_nodes, n_predicates, base = len(forest.left), len(forest.feature), forest.base
-    n_outputs = len(base)
+    n_nodes, n_predicates = len(forest.left), len(forest.feature)
+    n_outputs, offset = len(forest.base), forest.tree_offset
     for fields, lengths in (
         (("predicate", "right", "leaf", "source_node"), (n_nodes,)),
         (("comparison", "threshold", "missing", "missing_left"), (n_predicates,)),
         (("category_offset",), (n_predicates + 1,)),
-        (("tree_output",), (len(forest.tree_offset) - 1,)),
+        (("tree_output",), (len(offset) - 1,)),
         (("cover", "source_feature"), (n_nodes, 0)),
     ):
         for name in fields:
-            if (length := len(getattr(forest, name))) not in lengths:
-                damaged(f"{name} has length {length} where {lengths[0]} was expected")
+            _check_length(name, len(getattr(forest, name)), *lengths)
     for name, size in (
         ("nodes", n_nodes),
         ("predicates", n_predicates),
@@ -75,6 +79,21 @@ def _check_sizes(forest: ForestArrays) -> None:
     ):
         if not 0 <= size < 2**31:
             damaged(f"the number of {name}, {size}, does not fit a 32-bit index")
+    _check_facts(forest)
+    outputs = forest.outputs
+    _check_length("transform.offsets", len(outputs.offsets), n_outputs, 0)
+    _check_length("transform.weights", len(outputs.weights), n_outputs, 0)
+    _check_length("class_labels", len(forest.class_labels), max(2, n_outputs), 0)
+    if len(offset) < 1 or offset[0] != 0 or offset[-1] != n_nodes:
+        damaged(f"tree_offset does not run from 0 to {n_nodes}, the number of nodes")
+    if (at := first_true(np.diff(offset) < 1)) >= 0:
+        damaged(
+            f"tree_offset[{at + 1}] = {offset[at + 1]} leaves tree {at} without nodes"
+        )
+
+
+def _check_facts(forest: ForestArrays) -> None:
+    base, n_outputs = forest.base, len(forest.base)
     function, aggregate = forest.outputs.function, forest.aggregate
     sizes = forest.output_sizes
     names, categories = forest.feature_names, forest.category_names
@@ -123,20 +142,6 @@ def _check_sizes(forest: ForestArrays) -> None:
     ):
         if bad:
             damaged(what)
-    for name, values, wanted in (
-        ("transform.offsets", forest.outputs.offsets, n_outputs),
-        ("transform.weights", forest.outputs.weights, n_outputs),
-        ("class_labels", forest.class_labels, max(2, n_outputs)),
-    ):
-        if len(values) not in (0, wanted):
-            damaged(f"{name} has length {len(values)} where {wanted} was expected")
-    offset = forest.tree_offset
-    if len(offset) < 1 or offset[0] != 0 or offset[-1] != n_nodes:
-        damaged(f"tree_offset does not run from 0 to {n_nodes}, the number of nodes")
-    if (at := first_true(np.diff(offset) < 1)) >= 0:
-        damaged(
-            f"tree_offset[{at + 1}] = {offset[at + 1]} leaves tree {at} without nodes"
-        )
 
 
 def _check_predicates(forest: ForestArrays) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NoReturn, TypeAlias
 
@@ -302,17 +302,11 @@ class ForestBuilder:
         path: dict[int, None] = {}  # ids of the nodes above, from the root on
         while waiting:
             node, parent, side, depth = waiting.pop()
-            number, problem = len(nodes), ""
+            number = len(nodes)
             above.append((parent, side))
             while len(path) > depth:
                 path.popitem()
-            if not isinstance(node, Mapping):
-                problem = f"is {_short(node)}; give a mapping, such as a dict"
-            elif id(node) in path:
-                problem = "is a node above itself; give another one"
-            elif unknown := [name for name in node if name not in _FIELDS]:
-                problem = f"has {unknown[0]!r}; the fields are {', '.join(_FIELDS)}"
-            if problem:
+            if problem := _problem_of(node, path):
                 _refuse(f"{where('', number)} of tree {len(self._trees)} {problem}.")
             path[id(node)] = None
             for name, numbers in children.items():
@@ -518,6 +512,17 @@ class _NodeFields:
             self.check("categories", np.array([False] * node + [not fit]), what)
             sets[int(number[node])] = category_words(codes)
         return sets, in_set
+
+
+def _problem_of(node: Any, path: Container[int]) -> str:
+    """Return what is wrong with a nested node; ``path`` has the ids of those above."""
+    if not isinstance(node, Mapping):
+        return f"is {_short(node)}; give a mapping, such as a dict"
+    if id(node) in path:
+        return "is a node above itself; give another one"
+    unknown = [name for name in node if name not in _FIELDS]
+    fields = ", ".join(_FIELDS)
+    return f"has {unknown[0]!r}; the fields are {fields}" if unknown else ""
 
 
 def _rules(function: OutputFunction, n_outputs: int) -> OutputSpec:

@@ -111,19 +111,23 @@ def of_scores(
         with nullcontext() if warns else np.errstate(all="ignore"):
             x = function.of(x, steps.spec, on)
     if steps.choice in ("targets", "best"):
-        chooses, several = steps.choice == "best", len(spec.sizes) > 1
-        if not several:
-            return x.argmax(axis=1) if chooses else x
-        targets = np.split(x, np.cumsum(spec.sizes)[:-1], axis=1)
-        if not chooses:
-            return [on.xp.ascontiguousarray(target) for target in targets]
-        return np.stack([target.argmax(axis=1) for target in targets], axis=1)
+        chooses = steps.choice == "best"
+        if len(spec.sizes) > 1:
+            return _of_targets(spec, chooses, x, on)
+        return x.argmax(axis=1) if chooses else x
     x = x[:, 0] if x.ndim == 2 and x.shape[1] == 1 else x
     if steps.choice == "both_classes":
         return on.xp.vstack((1.0 - x, x)).transpose()
     if steps.choice == "above":
         x = _COMPARE[steps.comparison](x, x.dtype.type(steps.cut))
     return x.astype(steps.dtype, copy=False) if steps.dtype else x
+
+
+def _of_targets(spec: AnswerSpec, chooses: bool, x: Any, on: ArrayLibrary) -> Any:
+    targets = np.split(x, np.cumsum(spec.sizes)[:-1], axis=1)
+    if not chooses:
+        return [on.xp.ascontiguousarray(target) for target in targets]
+    return np.stack([target.argmax(axis=1) for target in targets], axis=1)
 
 
 def _check_device(spec: AnswerSpec, output: Output, steps: Steps) -> None:

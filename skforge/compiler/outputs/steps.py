@@ -227,18 +227,8 @@ def steps_in_code(forest: Forest, output: Output) -> Steps | None:
 def _written(steps: Steps, forest: Forest) -> Steps | None:
     rules, narrow = forest.outputs, forest.n_outputs <= MAX_WRITTEN
     match steps.function:
-        case "path_length":
-            cut = inlier_length(rules) if forest.n_outputs == 1 else None
-            if cut is None:
-                return None
-            above = Steps(choice="above", comparison="uge", cut=cut, dtype="int64")
-            return replace(above, labels=(-1, 1))
-        case "path_score" | "path_decision":  # with NumPy's power
-            known = forest.n_outputs == 1 and forest.accumulator_dtype == np.float64
-            if not known or rules.parameter <= 0 or loops_of("path_score") is None:
-                return None
-            less = rules.cutoff if steps.function == "path_decision" else 0.0
-            return Steps((rules.parameter,), "path_score", cut=less)
+        case "path_length" | "path_score" | "path_decision":
+            return _of_paths(steps, forest) if forest.n_outputs == 1 else None
         case "onnx":  # NaNs of probit have either sign
             return steps if narrow and rules.post != "probit" else None
         case "above_bound" | "first_greatest":
@@ -259,6 +249,21 @@ def _written(steps: Steps, forest: Forest) -> Steps | None:
             known = code is not None and (code != "own" or whole)
             known = known and loops_of(function, dtype) is not None
             return replace(steps, spec=constants) if known else None
+
+
+def _of_paths(steps: Steps, forest: Forest) -> Steps | None:
+    rules = forest.outputs
+    if steps.function == "path_length":
+        if (cut := inlier_length(rules)) is None:
+            return None
+        above = Steps(choice="above", comparison="uge", cut=cut, dtype="int64")
+        return replace(above, labels=(-1, 1))
+    if forest.accumulator_dtype != np.float64 or rules.parameter <= 0:
+        return None
+    if loops_of("path_score") is None:  # with NumPy's power
+        return None
+    less = rules.cutoff if steps.function == "path_decision" else 0.0
+    return Steps((rules.parameter,), "path_score", cut=less)
 
 
 def loops_of(function: FunctionName, dtype: str = "float64") -> dict[str, int] | None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from skforge._typing import Array, Bools
-from skforge.compiler.frontends.pipeline.columns import ColumnPlan
+from skforge.compiler.frontends.pipeline.columns import ColumnPlan, sources_of
 from skforge.compiler.frontends.pipeline.number_search import last_alike, last_power
 from skforge.compiler.frontends.pipeline.transformers import cannot_fold, is_missing
 
@@ -66,7 +66,7 @@ def bounds_of(plan: ColumnPlan, dtype: Any, takes_nan: bool) -> Bounds:
         return bounds
     columns = [column for column, _ in checks]
     which = np.arange(len(checks))
-    source = np.array([column.source for column in columns], np.intp)
+    source = sources_of(columns)
     least, most = low[source], high[source]
 
     nan_is_fine = np.array([nan for _, nan in checks])
@@ -107,7 +107,7 @@ def _limits(plan: ColumnPlan, largest: Any) -> tuple[Array, Array]:
     if not limited:
         return low, high
     columns = [column for column, _ in limited]
-    source = np.array([column.source for column in columns], np.intp)
+    source = sources_of(columns)
     ends = np.array([least for _, least in limited])
 
     def taken(x: Array, item: Array) -> Bools:

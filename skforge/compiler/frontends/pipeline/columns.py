@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from skforge._compat import no_warnings
 from skforge._typing import Array
@@ -91,6 +92,11 @@ class Column:
     rough: bool = False  # whether rounding may change the order of outputs
 
 
+def sources_of(columns: Iterable[Column]) -> NDArray[np.intp]:
+    """Return the column of the rows that each column depends on."""
+    return np.array([column.source for column in columns], np.intp)
+
+
 class Matrix(NamedTuple):
     columns: tuple[Column, ...]
     sparse: str  # its format, "" if it is dense
@@ -151,7 +157,7 @@ class ColumnPlan:
 
     def values_of(self, columns: Sequence[Column], which: Array, x: Array) -> Array:
         used = np.unique(which)
-        source = np.array([column.source for column in columns], np.intp)[which]
+        source = sources_of(columns)[which]
         order = np.argsort(source, kind="stable")
         counts = np.bincount(source)
         row = np.empty(len(x), np.intp)
@@ -279,44 +285,11 @@ def _after(step: str, transformer: Any, matrix: Matrix, plan: ColumnPlan) -> Mat
 
 
 def _of_one(step: str, transformer: Any, matrix: Matrix, plan: ColumnPlan) -> Matrix:
-    inputs, sparse = matrix
     fail = partial(transformers.fail, step, transformer)
-    rough = transformers.is_rough(transformer)
-    # these treat the absent zeros of sparse rows otherwise
-    if sparse and (rough or transformers.function_of(transformer) is not None):
-        fail("gets sparse rows")
-    try:
-        texts = transformers.texts_of(transformer, len(inputs))
-    except TypeError as error:
-        fail(str(error))
-    special = transformers.special_values(transformer, len(inputs))
-    markers = transformers.refused_markers(transformer, len(inputs))
-    encodes = transformers.kind_of(transformer).encodes
-    strict = transformers.is_strict(transformer)
-    for column, values, known in zip(inputs, special, texts, strict=True):
-        objects = encodes and known is None and values.dtype == object
-        if objects and column.dtype != np.object_:
-            fail("was fitted on numbers of dtype object")
-    inputs = tuple(
-        column if known is None else _as_text(column, known, plan)
-        for column, known in zip(inputs, texts, strict=True)
-    )
-    examples, missing = [], []
-    for column, known in zip(inputs, texts, strict=True):
-        if known is None:
-            examples.append(np.array([column.example], column.dtype))
-            missing.append(_cast(np.full(1, np.nan), column.dtype))
-        else:
-            examples.append(np.array([(known or [""])[0]], object))
-            missing.append(examples[-1])
-    lenient = transformers.lenient(transformer)
-    least = [transformers.least(transformer, column.dtype) for column in inputs]
-    stage = ColumnStage(
-        step, lenient, inputs, sparse, special, strict, markers, [], least
-    )
-    nan = stage.accepts(missing, transformer if strict else lenient)
-    stage = replace(stage, nan=[nan and value == value for value in markers])
+    kind, rough = transformers.kind_of(transformer), transformers.is_rough(transformer)
+    stage, examples = _stage(step, transformer, matrix, plan)
     plan.stages.append(stage)
+    inputs = stage.inputs
     answer = stage.transform(examples)
     dense = _dense(answer)
     dtypes = {column.dtype for column in inputs} | {plan.dtype, *map(np.dtype, "d?O")}
@@ -325,7 +298,7 @@ def _of_one(step: str, transformer: Any, matrix: Matrix, plan: ColumnPlan) -> Ma
         kinds = [part.dtype for part in stage.by_column(examples)]
     if not dtypes.issuperset(kinds):
         fail(f"returns columns of dtype {dense.dtype}")
-    read = transformers.kind_of(transformer).reads(transformer, len(inputs))
+    read = kind.reads(transformer, len(inputs))
     if dense.shape[1] != len(read):
         fail(f"returns {dense.shape[1]} columns, not {len(read)}")
     whole = _whole_numbers(stage, plan)
@@ -341,14 +314,55 @@ def _of_one(step: str, transformer: Any, matrix: Matrix, plan: ColumnPlan) -> Ma
     if transformers.is_scaler(transformer):
         bare = replace(stage, transformer=transformers.unclipped(transformer))
         plan.scaled.extend(replace(column, stage=bare) for column in outputs)
-    if encodes and any(column.dtype == np.object_ for column in outputs):
+    if kind.encodes and any(column.dtype == np.object_ for column in outputs):
         fail("returns columns of dtype object")
     if not hasattr(answer, "tocsr"):
         return Matrix(outputs, "")
     form = "csc" if type(answer).__name__ == "csc_matrix" else "csr"
     # the stage got CSR, and some steps keep the format
-    is_known = form == "csc" or sparse in ("", "csr")
+    is_known = form == "csc" or matrix.sparse in ("", "csr")
     return Matrix(outputs, form if is_known else "CSR or CSC")
+
+
+def _stage(
+    step: str, transformer: Any, matrix: Matrix, plan: ColumnPlan
+) -> tuple[ColumnStage, list[Array]]:
+    """Return a transformer with the columns that it gets, and a row of examples."""
+    fail = partial(transformers.fail, step, transformer)
+    n_inputs = len(matrix.columns)
+    # these treat the absent zeros of sparse rows otherwise
+    function = transformers.function_of(transformer)
+    if matrix.sparse and (transformers.is_rough(transformer) or function is not None):
+        fail("gets sparse rows")
+    try:
+        texts = transformers.texts_of(transformer, n_inputs)
+    except TypeError as error:
+        fail(str(error))
+    special = transformers.special_values(transformer, n_inputs)
+    markers = transformers.refused_markers(transformer, n_inputs)
+    encodes = transformers.kind_of(transformer).encodes
+    inputs, examples, missing = [], [], []
+    for column, values, known in zip(matrix.columns, special, texts, strict=True):
+        if known is not None:
+            inputs.append(_as_text(column, known, plan))
+            examples.append(np.array([(known or [""])[0]], object))
+            missing.append(examples[-1])
+            continue
+        if encodes and values.dtype == object and column.dtype != np.object_:
+            fail("was fitted on numbers of dtype object")
+        inputs.append(column)
+        examples.append(np.array([column.example], column.dtype))
+        missing.append(_cast(np.full(1, np.nan), column.dtype))
+    strict = transformers.is_strict(transformer)
+    lenient = transformers.lenient(transformer)
+    least = [transformers.least(transformer, column.dtype) for column in inputs]
+    stage = ColumnStage(
+        *(step, lenient, tuple(inputs), matrix.sparse, special, strict, markers, []),
+        least=least,
+    )
+    nan = stage.accepts(missing, transformer if strict else lenient)
+    stage = replace(stage, nan=[nan and value == value for value in markers])
+    return stage, examples
 
 
 def _as_text(column: Column, categories: list[str], plan: ColumnPlan) -> Column:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -32,6 +32,7 @@ from skforge.compiler.frontends.pipeline.columns import (
     Column,
     ColumnPlan,
     plan_of,
+    sources_of,
     with_codes,
 )
 from skforge.compiler.frontends.pipeline.fold import TrueParts
@@ -250,16 +251,7 @@ def folded(
     else:
         inner = (read_forest(last, iteration_range),)
     if any(forest.source == "lightgbm" for forest in inner):
-        from sklearn.utils._set_output import _get_output_config
-
-        if getattr(getattr(last, "booster_", last), "pandas_categorical", None):
-            cannot_fold("LightGBM knows categories of frames by their names")
-        for name, step in model.steps[:-1]:
-            if _get_output_config("transform", step)["dense"] == "polars":
-                cannot_fold(
-                    f"The step {name!r} returns polars frames, in which LightGBM takes "
-                    "other numbers for 0"
-                )
+        _refuse_frames(model, last)
     plan = plan_of(model, inner[0], dtype, form)
     ranks = base.is_a(last, "xgboost.sklearn.XGBRanker")
     if ranks and len(plan.columns) == inner[0].n_features + 1:
@@ -281,35 +273,55 @@ def folded(
             "steps cannot be folded into the forest; CompiledForest(pipeline) runs "
             "them in their own library."
         )
-    tested = np.unique(np.concatenate([forest.feature for forest in inner]))
-    texts, points = codes_of(plan, tested.tolist(), takes_nan)
+    features = np.concatenate([forest.feature for forest in inner])
+    texts, points = codes_of(plan, np.unique(features).tolist(), takes_nan)
     parts = []
     for forest in inner:
         runs = fold.runs_of(plan, forest, bounds, pieces, refused, points)
         parts.append(fold.parts_of(plan, forest, runs))
     # all forests read the same rows, so their tests share the codes of a column
     ends = np.cumsum([forest.n_predicates for forest in inner])
-    sources = np.array([column.source for column in plan.columns], np.intp)
-    source = sources[np.concatenate([forest.feature for forest in inner])]
+    source = sources_of(plan.columns)[features]
     joined = fold.joined(parts, ends)
     tests, numbers = predicates_of(joined, source, pieces, refused, texts)
-    names = transformers.of_first(model.steps, "feature_names_in_")
-    if names is None and transformers.begins_with_last(model.steps):
-        names = inner[0].feature_names
     rows = {
         "n_features": plan.width,
-        "feature_names": None if names is None else tuple(map(str, names)),
+        "feature_names": _feature_names(model, inner[0]),
         "category_names": _names(texts, plan.width),
     }
     first, *more = (
         _on_rows(plan, forest, bounds, texts, source, tests, end, rows)
         for forest, end in zip(inner, ends.tolist(), strict=True)
     )
-    readers = [s for s in plan.stages if not transformers.is_marker(s.transformer)]
-    columns = [*plan.columns, *(column for stage in readers for column in stage.inputs)]
-    read = [column.source for column in columns if column.stage is None]
-    either = tuple({*range(plan.width)}.difference(read, texts))
+    either = tuple({*range(plan.width)}.difference(_read(plan), texts))
     return FoldedPipeline(first, own, bounds, texts, numbers, tuple(more), either)
+
+
+def _refuse_frames(model: Any, last: Any) -> None:
+    from sklearn.utils._set_output import _get_output_config
+
+    if getattr(getattr(last, "booster_", last), "pandas_categorical", None):
+        cannot_fold("LightGBM knows categories of frames by their names")
+    for name, step in model.steps[:-1]:
+        if _get_output_config("transform", step)["dense"] == "polars":
+            cannot_fold(
+                f"The step {name!r} returns polars frames, in which LightGBM takes "
+                "other numbers for 0"
+            )
+
+
+def _feature_names(model: Any, forest: Forest) -> tuple[str, ...] | None:
+    names = transformers.of_first(model.steps, "feature_names_in_")
+    if names is None and transformers.begins_with_last(model.steps):
+        names = forest.feature_names
+    return None if names is None else tuple(map(str, names))
+
+
+def _read(plan: ColumnPlan) -> Iterator[int]:
+    """Yield the columns of the rows of which more is read than what is missing."""
+    readers = [s for s in plan.stages if not transformers.is_marker(s.transformer)]
+    for columns in plan.columns, *(stage.inputs for stage in readers):
+        yield from (column.source for column in columns if column.stage is None)
 
 
 def _numbers_of(forests: Sequence[Forest]) -> dict[int, tuple[Any, ...]]:

@@ -74,61 +74,30 @@ def forest_from_document(
     ``Booster.predict``: they differ in the last bits of DART models up to 3.2.
     """
     learner = _member(document, "learner", dict, "The document")
-    booster = _member(learner, "gradient_booster", dict, "learner")
-    kind = _member(booster, "name", str, "gradient_booster")
-    dropped = booster.get("weight_drop")
-    nested = kind == "dart" and "model" not in booster  # XGBoost up to 3.2
-    if nested:
-        booster = _member(booster, "gbtree", dict, "gradient_booster")
-    else:
-        _refuse_booster(kind)
-    model = _member(booster, "model", dict, "gradient_booster")
-    dropped = model.get("weight_drop", dropped)  # since 3.4 in a gbtree too
-    weights: NDArray[np.float32] | None = None
-    if kind == "dart" or dropped is not None:
-        weights = _floats(dropped, "weight_drop")
+    booster, weights, nested = _booster_of(learner)
+    model = booster["model"]
     param = _member(learner, "learner_model_param", dict, "learner")
     for where, fields in (
         ("learner", learner),
         ("learner.learner_model_param", param),
-        ("gradient_booster", learner["gradient_booster"] | booster),
+        ("gradient_booster", booster),
         ("gradient_booster.model", model),
     ):
         if unknown := fields.keys() - _KNOWN[where]:
             checks.refuse_unknown(f"{where} has the unknown field {min(unknown)!r}")
-    name = _member(learner, "objective", dict, "learner").get("name")
-    objective = _OBJECTIVES.get(name) if isinstance(name, str) else None
-    if objective is None:
-        raise UnsupportedModelError(
-            f"The objective {name!r} is not built into XGBoost, "
-            "so its predictions cannot be reproduced."
-        )
-    n_classes = _integer(param, "num_class", 0)
-    n_targets = _integer(param, "num_target", 1)
-    if n_classes > 1 and n_targets > 1:
-        raise UnsupportedModelError(
-            f"num_class = {n_classes} together with num_target = {n_targets} is not "
-            "supported."
-        )
-    n_outputs = max(n_classes, n_targets, 1)
-    if n_outputs > checks.MAX_OUTPUTS:
-        damaged(f"The model has {n_outputs} outputs")
+    objective, n_outputs = _objective_of(learner), _n_outputs(param)
     n_features = _integer(param, "num_feature")
-    crossing = objective is _QUANTILES and _version(document) < (3, 4)
-    if crossing or (n_outputs == 1 and objective.function in ("sorted", "expectiles")):
+    if _keeps_order(objective, n_outputs, _version(document)):
         objective = _SCORES._replace(task=objective.task)
 
     trees = _member(model, "trees", list, "gradient_booster.model")
     info = _member(model, "tree_info", (list, np.ndarray), "gradient_booster.model")
     counts = _member(model, "gbtree_model_param", dict, "gradient_booster.model")
     announced = _integer(counts, "num_trees", len(trees))
-    for name, length in (
-        ("tree_info", len(info)),
-        ("num_trees", announced),
-        ("weight_drop", len(trees) if weights is None else len(weights)),
-    ):
-        if length != len(trees):
-            damaged(f"{name} is for {length} trees, but the model has {len(trees)}")
+    _check_trees("tree_info", len(info), len(trees))
+    _check_trees("num_trees", announced, len(trees))
+    if weights is not None:
+        _check_trees("weight_drop", len(weights), len(trees))
     trees = in_order(trees)
     steps = _first_trees(model, n_outputs, len(trees))
     keep = slice(int(steps[0]), len(trees))  # XGBoost reads none before the first round
@@ -148,8 +117,7 @@ def forest_from_document(
     if weights is not None:
         if nested and vector:
             damaged("DART of XGBoost up to 3.2 has no vector leaves")
-        if (at := first_true((group < 0) | (group >= n_outputs))) >= 0:
-            damaged(f"tree_info[{at}] = {group[at]} is outside 0..{n_outputs - 1}")
+        _check_groups(group, n_outputs)
         start = base if in_place else np.zeros_like(base)
         _scale_by_dropout(arrays, weights[keep], start[group] if nested else None)
     task, names = objective.task, learner.get("feature_names") or None
@@ -168,6 +136,72 @@ def forest_from_document(
         category_names=_category_names(model, n_features, _version(document)),
         parallel_trees=_parallel_trees(steps, 1 if vector else n_outputs),
     )
+
+
+def _booster_of(
+    learner: dict[str, Any],
+) -> tuple[dict[str, Any], NDArray[np.float32] | None, bool]:
+    """Return the fields with the trees, and the weights of DART's trees.
+
+    Up to XGBoost 3.2 these fields are nested in others, which tells such a model.
+    """
+    booster = _member(learner, "gradient_booster", dict, "learner")
+    kind = _member(booster, "name", str, "gradient_booster")
+    dropped = booster.get("weight_drop")
+    nested = kind == "dart" and "model" not in booster
+    if nested:
+        booster = booster | _member(booster, "gbtree", dict, "gradient_booster")
+    else:
+        _refuse_booster(kind)
+    model = _member(booster, "model", dict, "gradient_booster")
+    dropped = model.get("weight_drop", dropped)  # since 3.4 in a gbtree too
+    if kind != "dart" and dropped is None:
+        return booster, None, nested
+    return booster, _floats(dropped, "weight_drop"), nested
+
+
+def _objective_of(learner: dict[str, Any]) -> Objective:
+    name = _member(learner, "objective", dict, "learner").get("name")
+    objective = _OBJECTIVES.get(name) if isinstance(name, str) else None
+    if objective is None:
+        raise UnsupportedModelError(
+            f"The objective {name!r} is not built into XGBoost, "
+            "so its predictions cannot be reproduced."
+        )
+    return objective
+
+
+def _keeps_order(
+    objective: Objective, n_outputs: int, version: tuple[int, ...]
+) -> bool:
+    """Tell whether outputs that others sort or add up stay as they are."""
+    if n_outputs == 1 and objective.function in ("sorted", "expectiles"):
+        return True
+    return objective is _QUANTILES and version < (3, 4)
+
+
+def _n_outputs(param: dict[str, Any]) -> int:
+    n_classes = _integer(param, "num_class", 0)
+    n_targets = _integer(param, "num_target", 1)
+    if n_classes > 1 and n_targets > 1:
+        raise UnsupportedModelError(
+            f"num_class = {n_classes} together with num_target = {n_targets} is not "
+            "supported."
+        )
+    n_outputs = max(n_classes, n_targets, 1)
+    if n_outputs > checks.MAX_OUTPUTS:
+        damaged(f"The model has {n_outputs} outputs")
+    return n_outputs
+
+
+def _check_trees(name: str, length: int, n_trees: int) -> None:
+    if length != n_trees:
+        damaged(f"{name} is for {length} trees, but the model has {n_trees}")
+
+
+def _check_groups(group: Ints, n_outputs: int) -> None:
+    if (at := first_true((group < 0) | (group >= n_outputs))) >= 0:
+        damaged(f"tree_info[{at}] = {group[at]} is outside 0..{n_outputs - 1}")
 
 
 def _refuse_booster(kind: str) -> None:

@@ -76,18 +76,7 @@ class ResultWriter:
         function, code = self.steps.function, FUNCTIONS[self.steps.function].code
         elsewhere = function in ("identity", "softmax") or code in ("columns", "own")
         if self.steps.divisors or not elsewhere:
-            width = self.n_outputs if function == "expectiles" else 1
-            with b.loop(n if width > 1 else n * self.n_outputs) as i:
-                places = [i * width + j for j in range(width)] if width > 1 else [i]
-                x = RowTerms(tuple(sums[k] for k in places), self.sum_dtype)
-                for divisor in self.steps.divisors:
-                    x = x / divisor
-                if function == "path_score":
-                    x = -x
-                elif not elsewhere:
-                    x = FUNCTIONS[function].of(x, self.steps.spec, TERMS)
-                for k, value in zip(places, x.values, strict=True):
-                    sums[k] = value
+            self._transform_each(sums, n, elsewhere)
         match function:
             case "softmax":
                 self._softmax(sums, n, lambda x, j: called("exp", x))
@@ -115,6 +104,22 @@ class ResultWriter:
             case _:
                 pass  # of each value, above
         return None
+
+    def _transform_each(self, sums: Buffer, n: Value, divides_alone: bool) -> None:
+        """Divide values, and transform them by functions that take them one by one."""
+        function = self.steps.function
+        width = self.n_outputs if function == "expectiles" else 1
+        with b.loop(n if width > 1 else n * self.n_outputs) as i:
+            places = [i * width + j for j in range(width)] if width > 1 else [i]
+            x = RowTerms(tuple(sums[k] for k in places), self.sum_dtype)
+            for divisor in self.steps.divisors:
+                x = x / divisor
+            if function == "path_score":
+                x = -x
+            elif not divides_alone:
+                x = FUNCTIONS[function].of(x, self.steps.spec, TERMS)
+            for k, value in zip(places, x.values, strict=True):
+                sums[k] = value
 
     def _sort(self, sums: Buffer, n: Value) -> None:
         """Sort few values of each row, equal ones as they stand and NaN last."""

@@ -357,16 +357,7 @@ class Explained:
             background = prepare_rows(self.forest, background, self.takes_made)
         n_jobs = self.n_jobs if n_jobs is None else n_jobs
         threads = 1 if n_jobs is None else resolve_n_jobs(n_jobs)
-        options = {
-            "interactions=True": interactions,
-            "approximate=True": approximate,
-            "background rows": background is not None,
-        }
-        names = [name for name, is_set in options.items() if is_set]
-        if len(names) > 1 and (approximate or len(names) > 2):
-            raise InvalidInputError(
-                f"{' and '.join(names)} cannot be combined; leave out all but one."
-            )
+        _refuse_combined(interactions, approximate, background is not None)
         explained = self._explained(by_host=not self.explains(len(rows), threads))
         if background is not None:
             against = (
@@ -413,3 +404,16 @@ class Explained:
             self._explained(by_host=not self.explains(0, 1)),
         }:
             explained.compile_all(batch_sizes)
+
+
+def _refuse_combined(interactions: bool, approximate: bool, background: bool) -> None:
+    options = {
+        "interactions=True": interactions,
+        "approximate=True": approximate,
+        "background rows": background,
+    }
+    names = [name for name, is_set in options.items() if is_set]
+    if len(names) > 1 and (approximate or len(names) > 2):
+        raise InvalidInputError(
+            f"{' and '.join(names)} cannot be combined; leave out all but one."
+        )
