@@ -192,11 +192,10 @@ class TreeExplainer:
     @property
     def masker(self) -> Any:
         """The background rows as a ``shap.maskers.Independent``, or None."""
-        rows = self._background
+        rows = self._background if hasattr(self._background, "iloc") else self.data
         if rows is None:
             return None
         independent = _of_shap("maskers.Independent", "explainer.masker", "its data")
-        rows = rows if hasattr(rows, "iloc") else self.data
         return independent(rows, max_samples=rows.shape[0])
 
     @property

@@ -505,10 +505,8 @@ _HOMES = {
     "wrappers.source": ("wrapper",),
     "xgboost": ("xgboost", "xgboost_booster"),
     "leaf_weights": ("quantile", "survival"),
-    "sklearn": (
-        *("trees", "embedding", "boosting", "histogram"),
-        *("isolation", "bagging", "adaboost"),
-    ),
+    "sklearn": ("trees", "embedding", "boosting", "isolation", "bagging", "adaboost"),
+    "histogram": ("histogram",),
     "pipeline": ("pipeline",),
     "lightgbm": ("lightgbm", "lightgbm_booster"),
     "files": ("forest",),
