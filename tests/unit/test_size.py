@@ -1,0 +1,61 @@
+"""Modules and functions of skforge are as small as CONTRIBUTING.md says."""
+
+from __future__ import annotations
+
+import ast
+
+from tests.test_layers import MODULES
+
+#: Lines of a module, and branches of a function.
+MOST_LINES, MOST_BRANCHES = 600, 20
+
+#: Modules that are longer.
+LONG = {"skforge.runtime.mappings"}
+
+#: Functions with more branches: a match over all statements or operations, a table of
+#: facts, code of a kernel that is written as one function, and readers that each call
+#: of one row goes through.
+BRANCHED = {
+    "skforge.compiler.cost.schedule_facts.read",
+    "skforge.compiler.ir.lir.printer._stmt",
+    "skforge.compiler.ir.mir.printer._simple",
+    "skforge.compiler.lowering.lower_to_lir._statement",
+    "skforge.compiler.runtime.leaves.samples_function.function",
+    "skforge.gpu.codegen.ops.emit_let",
+    "skforge.runtime.records.plain_in",
+    "skforge.sources.column_readers.only_row",
+    "skforge.sources.plain._pandas",
+}
+
+BRANCHES = (
+    *(ast.If, ast.IfExp, ast.For, ast.While, ast.ExceptHandler, ast.match_case),
+    *(ast.comprehension, ast.BoolOp),
+)
+
+
+def branches(code: ast.AST) -> int:
+    """Return the cyclomatic number, to which ``a and b and c`` adds one."""
+    return 1 + sum(isinstance(node, BRANCHES) for node in ast.walk(code))
+
+
+def test_no_other_module_is_long():
+    lines = {
+        name: file.read_text("utf-8").count("\n") for name, file in MODULES.items()
+    }
+    assert {name for name, n in lines.items() if n > MOST_LINES} <= LONG
+
+
+def test_no_other_function_has_many_branches():
+    functions = [
+        (f"{name}.{code.name}", branches(code))
+        for name, file in MODULES.items()
+        for code in ast.walk(ast.parse(file.read_text("utf-8")))
+        if isinstance(code, (ast.FunctionDef, ast.AsyncFunctionDef))
+    ]
+    assert len(functions) > 4000
+    assert {name for name, n in functions if n > MOST_BRANCHES} <= BRANCHED
+
+
+def test_branches_are_counted():
+    text = "def f(x):\n    if x and x > 1 and x < 3:\n        return [i for i in x]\n"
+    assert branches(ast.parse(text)) == 4
