@@ -11,7 +11,6 @@ import numpy as np
 from skforge._container import Container, Content, container_bytes
 from skforge._typing import Arrays, BinaryFile
 from skforge._version import __version__
-from skforge.compiler.backend import backend_of
 from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import draw_rows, reference_raw
@@ -120,9 +119,8 @@ def _compare(old: Any, new: Any, name: str) -> None:
                 f"{name} cannot be converted: the new file would hold other trees. "
                 f"{ADVICE}"
             )
-        parts = [part for part in module.parts if backend_of(part.target).native]
         sample = _sample(forest)
-        for part in parts or compile_forest(forest).parts:
+        for part in module.parts:
             part.compile_all()
             compare_now(part, partial(Sample, *sample))
     if not isinstance(new, (Forest, CompiledModule)):

@@ -8,6 +8,7 @@ cases; the slow run has all of them, and all methods of all forms of tree ensemb
 
 from __future__ import annotations
 
+import io
 import pickle
 import re
 from collections.abc import Iterator
@@ -352,3 +353,15 @@ def test_members(name, state, half, elsewhere, tmp_path):
 @pytest.mark.parametrize("name", kinds.MODELS)
 def test_every_cell_of_ensembles(name, state, elsewhere, tmp_path):
     compare(name, state, None, elsewhere, tmp_path)
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("name", [name for name in KINDS if KINDS[name].stored])
+def test_files_are_converted(name, monkeypatch):
+    """A file of this format is written again as it is, once its kernels agree."""
+    monkeypatch.setenv("SKFORGE_CHECK", "off")
+    fast = plain(KINDS[name].fitted()).fit(kinds.ROWS[KINDS[name].on])
+    old, new = io.BytesIO(), io.BytesIO()
+    skforge.save(fast, old)
+    skforge.convert(old.getvalue(), new)
+    assert new.getvalue() == old.getvalue()
