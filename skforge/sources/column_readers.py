@@ -380,17 +380,8 @@ class TableReader(_ColumnReader):
         key = (*names, *kinds)
         layout = self._layouts.get(key)
         if layout is None:
-            known, to = self.layout(X), self._places_of(names, len(names))
-            if known is None or form_text(known[0]) not in forms or to is None:
+            if (layout := self._row_layout(X, names, forms)) is None:
                 return None
-            form, there = known[0], [i for i, column in enumerate(to) if column >= 0]
-            places = [to[i] for i in there]
-            # the key has the classes of types, but not their arguments
-            if any(mark in str(dtype) for dtype in form.types for mark in "<("):
-                return None
-            if any((form.numbers[i] is None) != (i in self._texts) for i in places):
-                return None
-            layout = form, places, None if len(there) == len(to) else there
             self._layouts[key] = layout
         form, places, wanted = layout
         if wanted is None and polars:
@@ -399,6 +390,21 @@ class TableReader(_ColumnReader):
         taken = columns if wanted is None else [columns[i] for i in wanted]
         only = [column[0] for column in taken]
         return form, places, only if polars else [value.as_py() for value in only]
+
+    def _row_layout(
+        self, X: Any, names: Any, forms: Collection[str]
+    ) -> tuple[Form, list[int], list[int] | None] | None:
+        known, to = self.layout(X), self._places_of(names, len(names))
+        if known is None or form_text(known[0]) not in forms or to is None:
+            return None
+        form, there = known[0], [i for i, column in enumerate(to) if column >= 0]
+        places = [to[i] for i in there]
+        # rows are told apart by the classes of types, but not by their arguments
+        if any(mark in str(dtype) for dtype in form.types for mark in "<("):
+            return None
+        if any((form.numbers[i] is None) != (i in self._texts) for i in places):
+            return None
+        return form, places, None if len(there) == len(to) else there
 
     @staticmethod
     def codes(column: Any, texts: TextCodes) -> Array | float | None:

@@ -23,7 +23,6 @@ BRANCHED = {
     "skforge.compiler.runtime.leaves.samples_function.function",
     "skforge.gpu.codegen.ops.emit_let",
     "skforge.runtime.records.plain_in",
-    "skforge.sources.column_readers.only_row",
     "skforge.sources.plain._pandas",
 }
 
