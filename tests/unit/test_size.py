@@ -12,15 +12,13 @@ MOST_LINES, MOST_BRANCHES = 600, 20
 #: Modules that are longer.
 LONG = {"skforge.runtime.mappings"}
 
-#: Functions with more branches: a match over all statements or operations, a table of
-#: facts, code of a kernel that is written as one function, and readers that each call
-#: of one row goes through.
+#: Functions with more branches: a match over all statements or operations, and readers
+#: of frames and mappings that gain no call.
 BRANCHED = {
     "skforge.compiler.cost.schedule_facts.read",
     "skforge.compiler.ir.lir.printer._stmt",
     "skforge.compiler.ir.mir.printer._simple",
     "skforge.compiler.lowering.lower_to_lir._statement",
-    "skforge.compiler.runtime.leaves.samples_function.function",
     "skforge.gpu.codegen.ops.emit_let",
     "skforge.runtime.records.plain_in",
     "skforge.sources.plain._pandas",
