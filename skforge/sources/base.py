@@ -27,7 +27,7 @@ from skforge.compiler.forest.outputs import AnswerSpec
 from skforge.compiler.forest.reference import draw_rows, reference_raw
 from skforge.compiler.frontends.base import class_names
 from skforge.compiler.outputs.answers import answer, labels_of
-from skforge.compiler.outputs.steps import Refused
+from skforge.compiler.outputs.steps import Refused, in_order
 from skforge.exceptions import (
     InvalidInputError,
     InvalidModelError,
@@ -101,7 +101,7 @@ class Answers:
         of_forest = partial(answer, forest.answers, labels_of(forest.answers, model))
         if not self.by_column:
             return of_forest
-        return lambda method, raw: np.asfortranarray(of_forest(method, raw))
+        return lambda method, raw: in_order(of_forest(method, raw), True)
 
     def _of_members(self, method: str, raw: Array) -> Any:
         if method == "predict_raw":

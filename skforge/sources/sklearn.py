@@ -291,7 +291,7 @@ class GradientBoostingSource(SklearnSource):
         """Keep the axis of one column, and drop that of one row, as the model does."""
         one = self.forest.n_outputs == 1 and self.rules.classifier
         if one and method == "decision_function":
-            return answer[:, np.newaxis]
+            return answer.reshape(-1, 1)
         return answer[0] if one and method == "predict" and len(answer) == 1 else answer
 
     def _scores(self, rows: Array) -> Any:

@@ -31,6 +31,7 @@ from skforge.exceptions import (
     UnsupportedModelError,
 )
 from tests import kinds, kinds_of_pipelines
+from tests.compared_calls import another_order
 from tests.kinds import FEW, TWO, Kind, X
 from tests.plain import plain
 
@@ -147,8 +148,8 @@ def different(found: Any, wanted: Any) -> str:
         parts = (getattr(each, name, None) for each in (found, wanted))
         if not operator.eq(*parts):
             return f"another {name} than {getattr(wanted, name)}"
-    if wanted.ndim > 1 and min(wanted.shape) > 1 and found.strides != wanted.strides:
-        return f"strides {found.strides}, not {wanted.strides}"
+    if why := another_order(found, wanted):
+        return why
     if wanted.dtype == object:
         same = all(map(_same, found.ravel(), wanted.ravel()))
     else:

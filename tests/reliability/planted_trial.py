@@ -18,6 +18,7 @@ import skforge
 from skforge import CompiledForest
 from skforge.exceptions import SkforgeError, VerificationError, VerificationWarning
 from skforge.prediction import door
+from tests.compared_calls import another_order
 from tests.reliability.planting import Edit
 
 door.UNMADE = ()  # an error of made rows is one of ours
@@ -165,12 +166,8 @@ def difference(found: Any, wanted: Any) -> str:
     for name in ("shape", "dtype"):
         if getattr(found, name) != getattr(wanted, name):
             return f"{name} {getattr(found, name)}, not {getattr(wanted, name)}"
-    if found.ndim > 1 and min(found.shape) > 1:
-        orders = [
-            a.flags.f_contiguous and not a.flags.c_contiguous for a in (found, wanted)
-        ]
-        if orders[0] != orders[1]:
-            return "another memory order"
+    if why := another_order(found, wanted):
+        return why
     if wanted.dtype == object:
         same = np.array(
             [a is b or a == b for a, b in zip(found.flat, wanted.flat, strict=True)]

@@ -79,7 +79,7 @@ def attempt(seed: int) -> Outcome:
         for _ in range(FORMS):
             form, rows = _changed(choose, random, drawn)
             _compare(outcome, drawn.model, variants, form, rows)
-            _in_parts(outcome, variants, form, rows)
+            _in_parts(outcome, drawn.model, variants, form, rows)
     return outcome
 
 
@@ -108,24 +108,23 @@ def _attributes(outcome: Outcome, model: Any, variants: dict[str, Any]) -> None:
                 outcome.differs.append(f"{variant}, {name}: {why}")
 
 
-def _in_parts(outcome: Outcome, variants: dict[str, Any], form: str, rows: Any) -> None:
-    """Compare the answers to rows one by one with those to all of them."""
+def _in_parts(
+    outcome: Outcome, model: Any, variants: dict[str, Any], form: str, rows: Any
+) -> None:
+    """Compare the answers to rows one by one with the model's, as they are joined."""
     if not hasattr(rows, "iloc") and type(rows).__name__ != "ndarray":
         return
     take = getattr(rows, "iloc", rows)
+
+    def joined(fast: Any) -> Any:
+        parts = [np.asarray(fast.predict(take[i : i + 1])) for i in range(len(rows))]
+        return np.concatenate(parts)
+
+    expected, _ = _heard(lambda: joined(model))
     for name, fast in variants.items():
-        whole, _ = _heard(lambda fast=fast: fast.predict(rows))
-        if isinstance(whole, Exception):
-            continue
-        parts, _ = _heard(
-            lambda fast=fast: [fast.predict(take[i : i + 1]) for i in range(len(rows))]
-        )
+        found, _ = _heard(lambda fast=fast: joined(fast))
         outcome.calls += 1
-        if isinstance(parts, Exception):
-            why = f"internal error: {_text(parts)}"
-        else:
-            why = difference(np.concatenate(parts), np.asarray(whole))
-        if why:
+        if why := _judged(name, found, expected):
             outcome.differs.append(f"{name}, rows of {form} one by one: {why}")
 
 

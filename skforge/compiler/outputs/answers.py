@@ -17,7 +17,14 @@ from skforge.compiler.forest.outputs import AnswerSpec
 from skforge.compiler.outputs.catboost import log_probabilities
 from skforge.compiler.outputs.functions import BY_NUMPY, FUNCTIONS
 from skforge.compiler.outputs.library import HOST, ArrayLibrary
-from skforge.compiler.outputs.steps import Output, Steps, by_column, steps_of
+from skforge.compiler.outputs.steps import (
+    Output,
+    Steps,
+    by_column,
+    in_order,
+    one_by_row,
+    steps_of,
+)
 from skforge.exceptions import UnsupportedModelError
 
 _OUTPUTS: dict[str, Output] = {
@@ -62,11 +69,12 @@ def answer(
     spec: AnswerSpec, classes: Any, method: str, raw: Any, on: ArrayLibrary = HOST
 ) -> Any:
     if method == "predict_log_proba":
-        return log_probabilities(raw, spec.outputs)
+        return in_order(log_probabilities(raw, spec.outputs), True)
     output = output_of(spec, method)
     values = of_scores(spec, output, raw, on)
     if on is HOST and isinstance(values, np.ndarray) and by_column(spec, output):
-        values = np.asfortranarray(values)
+        one = len(values) == 1 and one_by_row(spec, output)
+        values = in_order(values, not one)
     if output != "labels" or classes is None:
         return values
     if on is not HOST:
@@ -126,7 +134,7 @@ def of_scores(
 def _of_targets(spec: AnswerSpec, chooses: bool, x: Any, on: ArrayLibrary) -> Any:
     targets = np.split(x, np.cumsum(spec.sizes)[:-1], axis=1)
     if not chooses:
-        return [on.xp.ascontiguousarray(target) for target in targets]
+        return [target.copy() for target in targets]  # views have other strides
     return np.stack([target.argmax(axis=1) for target in targets], axis=1)
 
 

@@ -71,7 +71,7 @@ def softmax(scores: Array) -> Array:
 
 
 def log_probabilities(scores: Array, spec: OutputSpec) -> Array:
-    """Return ``predict_log_proba`` of a classifier, column by column as CatBoost does.
+    """Return ``predict_log_proba`` of a classifier.
 
     Its ``exp`` and ``log`` are the C library's, but for a softmax, whose ``exp`` is the
     one above.
@@ -81,9 +81,9 @@ def log_probabilities(scores: Array, spec: OutputSpec) -> Array:
             both: Array = -libm.log(1.0 + libm.exp(np.stack([scores, -scores])))
             return both.T
         if spec.function == "logistic":  # each class, or target, alone
-            return np.asfortranarray(-libm.log(1.0 + libm.exp(-scores)))
+            return -libm.log(1.0 + libm.exp(-scores))
     below = scores - scores.max(axis=1, keepdims=True)
-    return np.asfortranarray(below - libm.log(total(exp(below), "float64")))
+    return below - libm.log(total(exp(below), "float64"))
 
 
 def uncertainty(scores: Array) -> Array:

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._typing import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import SCORES, AnswerSpec, OutputSpec
 from skforge.compiler.outputs import sklearn
@@ -49,7 +50,8 @@ class Steps:
     whether ``value <comparison> cut``; ``best`` is the index of the greatest value.
     ``dtype`` is that of the answer, and empty for that of the scores. In code, class
     indices are replaced by ``labels``, if there are any, and entries return arrays in
-    Fortran order if they are ``by_columns``, as the source's are.
+    Fortran order if they are ``by_columns``, as the source's are; ``one_by_row`` tells
+    that an array of one row has the strides of C order all the same.
     """
 
     divisors: tuple[float, ...] = ()
@@ -61,6 +63,7 @@ class Steps:
     dtype: str = ""
     labels: tuple[int, ...] = ()
     by_columns: bool = False
+    one_by_row: bool = False
 
     @property
     def in_place(self) -> bool:
@@ -124,7 +127,8 @@ def steps_of(spec: AnswerSpec, output: Output) -> Steps:
 def by_column(spec: AnswerSpec, output: Output) -> bool:
     """Tell whether a source's answers of several columns lie in memory by column.
 
-    NumPy adds the rows of such an array in another order.
+    NumPy adds the rows of such an array in another order. See ``one_by_row`` for those
+    of one row.
     """
     rules = spec.outputs
     if spec.source == "catboost":
@@ -132,6 +136,28 @@ def by_column(spec: AnswerSpec, output: Output) -> bool:
     both = output == "probabilities" and rules.probabilities == "complement"
     several = rules.function in ("softmax_by_columns", "samme")
     return both or (several and output in ("probabilities", "decision"))
+
+
+def one_by_row(spec: AnswerSpec, output: Output) -> bool:
+    """Tell whether answers to one row have strides of C order, whatever those to more.
+
+    NumPy's functions make such arrays of a row, and scikit-learn's probabilities of
+    several classes are theirs; its scores of histogram boosting are not.
+    """
+    function = spec.outputs.function
+    return function == "samme" or (
+        function == "softmax_by_columns" and output == "probabilities"
+    )
+
+
+def in_order(values: Array, by_column: bool) -> Array:
+    """Return an answer in Fortran order, or in its own; one row has its strides, too.
+
+    An array of one row has both orders, so that NumPy never copies it for either.
+    """
+    if values.ndim < 2 or len(values) > 1:
+        return np.asfortranarray(values) if by_column else values
+    return values.copy("F" if by_column else "C")
 
 
 def _values(rules: OutputSpec, choice: ChoiceKind = "values", dtype: str = "") -> Steps:
@@ -220,7 +246,8 @@ def steps_in_code(forest: Forest, output: Output) -> Steps | None:
     choice = "values" if written.choice == "targets" else written.choice
     modules = output in ("raw", "transformed")  # whose arrays lie row by row
     by_columns = not modules and by_column(forest.answers, output)
-    written = replace(written, choice=choice, by_columns=by_columns)
+    one = by_columns and one_by_row(forest.answers, output)
+    written = replace(written, choice=choice, by_columns=by_columns, one_by_row=one)
     return replace(written, divisors=(*averages, *written.divisors))
 
 

@@ -258,6 +258,8 @@ class _Entry:
         descr = b.call("skf_descr", b.const(results.dtype.num, I32))
         n_dims = b.const(1 + (results.columns > 1), I32)
         order = b.const(int(self.k.steps.by_columns), I32)
+        if self.k.steps.one_by_row:
+            order = b.select(self.n.eq(1), b.const(0, I32), order)
         out = b.call("skf_empty", n_dims, b.address(dims), descr, order)
         self._forget(out)
         data = b.view("data", results.element, field(out, python_objects.ARRAY_DATA))
