@@ -54,6 +54,13 @@ def at_door(ask: Asking) -> Asking:
     return cast(Asking, asked)
 
 
+def _same(answer: Any, other: Any) -> bool:
+    from skforge.prediction.differences import difference
+
+    alike = getattr(answer, "strides", None) == getattr(other, "strides", None)
+    return alike and difference([answer], [other]) is None
+
+
 class AtDoor:
     """A base of ``ForestPredictor``."""
 
@@ -155,19 +162,25 @@ class AtDoor:
                 if entry is None or n_jobs != self.entry_jobs:
                     return None
                 return None if (rows := read(X)) is None else entry(rows)
-        door = self.door
+        door, ours = self.door, partial(self._past_door, method, n_jobs)
         if door is not None and not door.agreed(method, X):
-            ours = partial(self._past_door, method, n_jobs)
-            return door.answer(self, method, X, ours, partial(self.own, method, {}))
-        known = self._known_form(method, X, n_jobs) if len(forms) < _MOST else None
-        if known is not None:
-            forms.append((recogniser(X), *known))
-        return None
+            both = partial(self._both_ways, method, n_jobs)
+            theirs = partial(self.own, method, {})
+            return door.answer(self, method, X, ours, theirs, both)
+        if len(forms) >= _MOST:
+            return None
+        answer = ours(X)
+        if (known := self._known_form(method, X, n_jobs)) is not None:
+            read, entry, given = known
+            if given is not None and not _same(given, answer):
+                read = entry = None
+            forms.append((recogniser(X), read, entry))
+        return answer
 
     def _known_form(self: Any, method: str, X: Any, n_jobs: int | None) -> Any:
-        """Return what reads rows of this form, and the entry that then answers.
+        """Return what reads rows of this form, the entry that answers, and its answer.
 
-        Both are None if other routes are to answer; None as long as no entry was made.
+        All are None if other routes are to answer; None as long as no entry was made.
         """
         at = self.of_rows(X) if self.source.has_forms else self
         if method not in at.entries or n_jobs != at.entry_jobs or type(X) in _WHOLE:
@@ -176,13 +189,18 @@ class AtDoor:
         if entry is not None and not (at._made or at._of_objects):
             read = at.source.reader(X, blocks.MOST_VALUES)
         rows = None if read is None else read(X)
-        taken = rows is not None and self.counters.uncounted(entry, rows) is not None
-        return (read, entry) if taken else (None, None)
+        answer = None if rows is None else self.counters.uncounted(entry, rows)
+        return (None, None, None) if answer is None else (read, entry, answer)
+
+    def _both_ways(self: Any, method: str, n_jobs: int | None, X: Any) -> Any:
+        """Answer as first calls of a form do; raise if later ones would differ."""
+        answer = self._past_door(method, n_jobs, X)
+        known = self._known_form(method, X, n_jobs)
+        if known is not None and known[2] is not None and not _same(known[2], answer):
+            raise VerificationError("later calls would answer these rows otherwise")
+        return answer
 
     def _past_door(self: Any, method: str, n_jobs: int | None, X: Any) -> Any:
-        known = self._known_form(method, X, n_jobs)
-        if known is not None and known[0] is not None:  # as later calls do
-            return known[1](known[0](X))
         form = method, X.dtype if type(X) is np.ndarray else type(X)
         for route in self._find_routes(form, X, n_jobs, at_door=False):
             if (answer := route(self, method, X, n_jobs)) is not None:

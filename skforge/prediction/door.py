@@ -71,16 +71,23 @@ class Door:
         return None if met is None else met.agreed(X)
 
     def answer(
-        self, predictor: Any, method: Any, X: Any, ours: Ask, theirs: Ask
+        self,
+        predictor: Any,
+        method: Any,
+        X: Any,
+        ours: Ask,
+        theirs: Ask,
+        compared: Ask | None = None,
     ) -> Any:
         """Return compiled code's answer, or the model's if they have differed.
 
-        ``method`` may be any name of what ``ours`` and ``theirs`` compute.
+        ``method`` may be any name of what ``ours`` and ``theirs`` compute;
+        ``compared`` may compute it in more ways than one.
         """
         if is_device_array(X):  # a GPU computes exponentials of its own
             return ours(X)
         if (agreed := self.agreed(method, X)) is None:
-            return self._first(predictor, method, X, ours, theirs)
+            return self._first(predictor, method, X, ours, theirs, compared or ours)
         return ours(X) if agreed else self._by_model(predictor, X, theirs)
 
     def few(self, X: Any) -> Any:
@@ -88,14 +95,20 @@ class Door:
         return X if _is_mapping(X) else part_of(X, 0, ROWS)
 
     def _first(
-        self, predictor: Any, method: Any, X: Any, ours: Ask, theirs: Ask
+        self,
+        predictor: Any,
+        method: Any,
+        X: Any,
+        ours: Ask,
+        theirs: Ask,
+        compared: Ask,
     ) -> Any:
         asked = predictor.counters.of_thread(counters.LIBRARY)
         answer = ours(X)
         if predictor.counters.of_thread(counters.LIBRARY) != asked:
             return answer  # the model's own
         try:
-            found = self.compare(predictor, method, X, answer, ours, theirs)
+            found = self.compare(predictor, method, X, answer, compared, theirs)
         except Exception as error:  # noqa: BLE001 - whatever it is, no call may fail
             told = f"cannot be compared ({type(error).__name__}: {error})"
             found = DifferingRow(self.few(X), shortened(told), "")

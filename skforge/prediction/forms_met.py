@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from skforge.compiler.forest.frames import is_category, is_pandas, kind_of, same_labels
+from skforge.compiler.forest.frames import is_category, is_pandas, kind_of
 
 #: Forms of one method and class of rows that are told apart; later ones are taken for
 #: the last one, as their differences have shown nothing in so many comparisons.
@@ -113,7 +113,7 @@ def _same_pandas(look: Any, X: Any) -> bool:
     manager = X._mgr
     blocks, names = manager.blocks, manager.axes[0]
     known = names is labels or names.is_(labels)
-    if not known and not same_labels(names, labels):
+    if not known and not _equal_labels(names, labels):
         return False
     if len(blocks) != len(dtypes):
         return False
@@ -125,6 +125,14 @@ def _same_pandas(look: Any, X: Any) -> bool:
         return True
     lie = [block._mgr_locs for block in blocks]
     return all(map(is_, lie, places)) or _places(lie) == _places(places)
+
+
+def _equal_labels(names: Any, labels: Any) -> bool:
+    if names.dtype != labels.dtype or not names.equals(labels):
+        return False
+    # 1, 1.0 and True are three labels
+    kinds = [[*map(type, x.tolist())] for x in (names, labels) if x.dtype == np.object_]
+    return not kinds or kinds[0] == kinds[1]
 
 
 def _alike(dtype: Any, other: Any) -> bool:

@@ -19,6 +19,7 @@ from skforge.prediction.predictor import ForestPredictor
 from tests import forms, kinds, kinds_of_pipelines
 from tests.compared_calls import Call, apart, called
 from tests.plain import plain
+from tests.reliability.planting import Edit, planted
 
 catboost = pytest.importorskip("catboost")
 
@@ -147,6 +148,27 @@ def test_ordinary_frames_are_not_checked_again() -> None:
     assert readers_of(fast, mixed) == "_blocks"
     assert readers_of(fast, frame.convert_dtypes()) == "of_source"
     assert readers_of(fast, kinds.X.tolist()) == "of_list"
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        Edit("sources.known_forms:_one_block", "values.T", "values[::-1].T"),
+        Edit("sources.known_forms:_blocks", "= values.T", "= values[::-1].T"),
+    ],
+)
+def test_what_reads_a_known_form_is_compared_first(
+    edit: Edit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the other reader's answers: a form that is read otherwise is never known."""
+    monkeypatch.setenv("SKFORGE_CHECK", "off")
+    model = kinds.MODELS["xgboost of three"].fitted()
+    fast = plain(model).fit(kinds.X)
+    frame = forms.framed(kinds.X)
+    frame = frame if "one_block" in edit.place else frame.astype({"c": "int64"})
+    with planted([edit]):
+        assert readers_of(fast, frame) is None
+        assert np.array_equal(fast.predict(frame), model.predict(frame))
 
 
 def test_labels_that_are_equal_and_of_another_type_are_another_form() -> None:

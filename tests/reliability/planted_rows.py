@@ -243,7 +243,7 @@ def labels_of_numbers(t: Trial) -> None:
     (
         "sources.catboost:CatBoostSource._selected",
         "return X.iloc[:, places]",
-        "return X.set_axis([*names], axis=1)",
+        "return X.set_axis([*self.forest.column_names], axis=1)",
     ),
 )
 def reordered_for_catboost(t: Trial) -> None:
