@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -93,41 +94,44 @@ def pytest_collection(session: pytest.Session) -> None:
             import_module(name.replace("/", "."))
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as slow what the fast run leaves out of many cases.
+@pytest.hookimpl(trylast=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Leave most of many cases to the slow run; the fast run does not make them.
 
-    They are taken in steps of the golden section, which is out of step with every
-    parameter. Each test starts elsewhere, so that tests with the same parameters have
-    different cases. Of a product, those with new values of parameters come first.
+    Those of the fast run are taken in steps of the golden section, which is out of step
+    with every parameter. Each test starts elsewhere, so that tests with the same
+    parameters have different cases. Of a product, those with new values of parameters
+    come first.
     """
-    groups: dict[str, list[pytest.Function]] = {}
-    for item in items:
-        if (
-            isinstance(item, pytest.Function)
-            and item.get_closest_marker("sampled")
-            and not item.get_closest_marker("slow")
-        ):
-            groups.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    for name, cases in groups.items():
-        mark = cases[0].get_closest_marker("sampled")
-        left = mark.args[0] if mark is not None else 0
-        if len(cases) <= left:
-            continue
-        start = zlib.crc32(name.encode())
-        places = [(start + i) * 0.618033988749895 % 1 for i in range(len(cases))]
-        order = sorted(range(len(cases)), key=places.__getitem__)
-        values = [_values(case) for case in cases]
-        sizes = [len({*at}) for at in zip(*values, strict=True)]
-        if len(sizes) > 1 and max(sizes) < len(cases):  # a product
-            order = _new_values_first(order, values, left)
-        for i in order[left:]:
-            cases[i].add_marker(pytest.mark.slow)
+    calls = metafunc._calls  # no hook sees cases before each is an item
+    sampled = metafunc.definition.get_closest_marker("sampled")
+    cases = [case for case in calls if not _is_slow(case)]
+    if sampled is not None and len(cases) > (most := sampled.args[0]):
+        for case in _spread(metafunc.definition.nodeid, cases, most)[most:]:
+            case.marks.append(pytest.mark.slow.mark)
+    if metafunc.config.option.markexpr == "not slow":
+        calls[:] = [case for case in calls if not _is_slow(case)] or calls
 
 
-def _values(case: pytest.Function) -> tuple[tuple[str, int], ...]:
+def _is_slow(case: Any) -> bool:
+    return any(mark.name == "slow" for mark in case.marks)
+
+
+def _spread(name: str, cases: list[Any], left: int) -> list[Any]:
+    """Return cases in an order whose first ones are far from each other."""
+    start = zlib.crc32(name.encode())
+    places = [(start + i) * 0.618033988749895 % 1 for i in range(len(cases))]
+    order = sorted(range(len(cases)), key=places.__getitem__)
+    values = [_values(case) for case in cases]
+    sizes = [len({*at}) for at in zip(*values, strict=True)]
+    if len(sizes) > 1 and max(sizes) < len(cases):  # a product
+        order = _new_values_first(order, values, left)
+    return [cases[i] for i in order]
+
+
+def _values(case: Any) -> tuple[tuple[str, int], ...]:
     """Return which value of each parameter a case has (``indices`` count cases)."""
-    return tuple((name, id(value)) for name, value in case.callspec.params.items())
+    return tuple((name, id(value)) for name, value in case.params.items())
 
 
 def _new_values_first(
