@@ -131,7 +131,7 @@ CodedColumn: TypeAlias = NumberCategories | TextCategories | ObjectCategories
 
 
 class CodedRows(PlainRows):
-    __slots__ = ("_categories", "_kept", "_numbers")
+    __slots__ = ("_categories", "_kept", "_numbers", "_plan")
 
     def __init__(
         self, reading: Reading, width: int, categories: Mapping[int, CodedColumn]
@@ -145,6 +145,8 @@ class CodedRows(PlainRows):
             for i, known in categories.items()
             if isinstance(known, NumberCategories)
         }
+        #: The dtypes of the last table, and what is read apart of such a one.
+        self._plan: tuple[Any, tuple[int, ...] | None] = None, None
 
     def _array(self, X: Array) -> ReadArray | None:
         read = super()._array(X)
@@ -152,7 +154,37 @@ class CodedRows(PlainRows):
 
     def _table(self, X: Any) -> ReadArray | None:
         read = super()._table(X)
-        return None if read is None else self._encoded(*read, read[0])
+        if read is None:
+            return None
+        kinds, plan = self._kinds_of(X), self._plan
+        if kinds is not plan[0]:
+            plan = self._plan = kinds, self._apart(kinds)
+        if (apart := plan[1]) is None:
+            return None
+        encoded = self._encoded(*read, read[0])
+        if encoded is not None and apart:
+            columns = dict(frames.columns_of(X))
+            numbers = {i: frames.numbers_in(columns[i]) for i in self._numbers}
+            # the array of whole numbers of which one is missing is of float64
+            if all(pair is not None and pair[1] is None for pair in numbers.values()):
+                for i in apart:
+                    encoded[0][:, i] = self._numbers[i].of_column(columns[i])
+        return encoded
+
+    def _apart(self, kinds: list[Any]) -> tuple[int, ...] | None:
+        """Return the columns of a table that its float64 values would round.
+
+        The encoder gets an array of its columns, whose dtype is theirs in common. None
+        if it may refuse that.
+        """
+        of_columns = [kinds[i] for i in self._numbers]
+        if any(kind is None for kind in of_columns):
+            return None
+        dtype = np.result_type(*of_columns, *of_columns[:1])
+        if not all(known.may_read(dtype) for known in self._numbers.values()):
+            return None
+        whole = dtype.kind in "iu"
+        return tuple(i for i, known in self._numbers.items() if whole and known.large)
 
     def _encoded(self, rows: Array, said: str, values: Array) -> ReadArray | None:
         copied = False

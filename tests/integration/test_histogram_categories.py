@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -14,7 +15,11 @@ from sklearn.preprocessing import OrdinalEncoder
 
 import skforge
 from skforge import CompiledForest
-from skforge.exceptions import InvalidInputError, UnsupportedModelError
+from skforge.exceptions import (
+    InvalidInputError,
+    SourceNeededError,
+    UnsupportedModelError,
+)
 from tests.sklearn_rows import same_bits
 
 pd = pytest.importorskip("pandas")
@@ -222,6 +227,51 @@ def test_booleans_that_the_encoder_refuses():
     with pytest.raises(ValueError, match="previously unseen labels") as ours:
         compiled(model, X).predict(X > 0)
     assert str(ours.value) == str(theirs.value)
+
+
+def tables_of(**columns):
+    pl, pa = pytest.importorskip("polars"), pytest.importorskip("pyarrow")
+    return [pl.DataFrame(columns), pa.table(columns), pd.DataFrame(columns)]
+
+
+@pytest.mark.parametrize("beside", ["numbers", "booleans"])
+def test_booleans_of_frames_that_the_encoder_refuses(beside, tmp_path):
+    """A table of several dtypes is one array of float64, but not to the encoder."""
+    X, y = coded(NUMBERS["fractions"])
+    frame = pd.DataFrame({"code": pd.Categorical(X[:, 0]), "x": X[:, 1]})
+    model = HistGradientBoostingClassifier(max_iter=4).fit(frame, y)
+    fast = compiled(model, frame)
+    skforge.save(fast, tmp_path / "model.skforge")
+    loaded = skforge.load(tmp_path / "model.skforge")
+    flags = X[:6, 1] > 0
+    for rows in tables_of(code=flags, x=flags if beside == "booleans" else X[:6, 1]):
+        with pytest.raises(ValueError, match="previously unseen labels") as theirs:
+            model.predict(rows)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # no comparison is needed to refuse them
+            with pytest.raises(ValueError, match="previously unseen labels") as ours:
+                fast.predict(rows)
+        assert str(ours.value) == str(theirs.value)
+        with pytest.raises(SourceNeededError):
+            loaded.predict(rows)
+
+
+@pytest.mark.parametrize("dtype", [float, int])
+def test_large_integers_of_tables(dtype, tmp_path):
+    """Whole numbers that float64 rounds are compared as the column holds them."""
+    codes = 2**53 + np.arange(N) % 4
+    rest = np.random.default_rng(1).normal(size=N).astype(dtype)
+    frame = pd.DataFrame({"code": pd.Categorical(codes), "x": rest})
+    y = (codes % 2 == 0) ^ (rest > 0.5)
+    model = HistGradientBoostingClassifier(max_iter=4).fit(frame, y)
+    fast = compiled(model, frame)
+    gaps = [2**53 + 1, None, 2**53 + 3, 5]  # beside a gap, the encoder rounds, too
+    rows = [*tables_of(code=codes, x=rest), *tables_of(code=codes[1:2], x=rest[1:2])]
+    rows += tables_of(code=gaps, x=rest[:4])[:1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for form in all_forms(fast, tmp_path / "model.skforge"):
+            same_answers(form, model, rows)
 
 
 def test_texts_beside_numbers(tmp_path):
