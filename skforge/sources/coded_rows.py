@@ -131,7 +131,7 @@ CodedColumn: TypeAlias = NumberCategories | TextCategories | ObjectCategories
 
 
 class CodedRows(PlainRows):
-    __slots__ = ("_categories", "_kept", "_numbers", "_plan")
+    __slots__ = ("_categories", "_kept", "_large", "_numbers", "_takes_every")
 
     def __init__(
         self, reading: Reading, width: int, categories: Mapping[int, CodedColumn]
@@ -145,8 +145,13 @@ class CodedRows(PlainRows):
             for i, known in categories.items()
             if isinstance(known, NumberCategories)
         }
-        #: The dtypes of the last table, and what is read apart of such a one.
-        self._plan: tuple[Any, tuple[int, ...] | None] = None, None
+        self._large = [i for i, known in self._numbers.items() if known.large]
+        narrow = (np.bool_, np.float32)  # dtypes that some categories refuse
+        self._takes_every = all(
+            known.may_read(np.dtype(dtype))
+            for known in self._numbers.values()
+            for dtype in narrow
+        )
 
     def _array(self, X: Array) -> ReadArray | None:
         read = super()._array(X)
@@ -154,37 +159,42 @@ class CodedRows(PlainRows):
 
     def _table(self, X: Any) -> ReadArray | None:
         read = super()._table(X)
-        if read is None:
-            return None
-        kinds, plan = self._kinds_of(X), self._plan
-        if kinds is not plan[0]:
-            plan = self._plan = kinds, self._apart(kinds)
-        if (apart := plan[1]) is None:
-            return None
-        encoded = self._encoded(*read, read[0])
-        if encoded is not None and apart:
-            columns = dict(frames.columns_of(X))
-            numbers = {i: frames.numbers_in(columns[i]) for i in self._numbers}
-            # the array of whole numbers of which one is missing is of float64
-            if all(pair is not None and pair[1] is None for pair in numbers.values()):
-                for i in apart:
-                    encoded[0][:, i] = self._numbers[i].of_column(columns[i])
+        encoded = None if read is None else self._encoded(*read, read[0])
+        if encoded is not None and self._large:
+            self._write_large(encoded[0], X)
         return encoded
 
-    def _apart(self, kinds: list[Any]) -> tuple[int, ...] | None:
-        """Return the columns of a table that its float64 values would round.
+    def _takes_kinds(self, kinds: list[Any]) -> bool:
+        """Tell whether the encoder takes a table's columns of its own.
 
-        The encoder gets an array of its columns, whose dtype is theirs in common. None
-        if it may refuse that.
+        It gets them as one array, whose dtype is theirs in common.
         """
+        if self._takes_every:
+            return True
+        one = kinds[next(iter(self._numbers))]
+        if not _ROUNDS and one is not None and one.kind != "b":
+            return True  # of booleans alone, it is that of booleans
+        dtype = self._dtype_of(kinds)
+        known = self._numbers.values()
+        return dtype is not None and all(each.may_read(dtype) for each in known)
+
+    def _dtype_of(self, kinds: list[Any]) -> Any:
         of_columns = [kinds[i] for i in self._numbers]
         if any(kind is None for kind in of_columns):
             return None
-        dtype = np.result_type(*of_columns, *of_columns[:1])
-        if not all(known.may_read(dtype) for known in self._numbers.values()):
-            return None
-        whole = dtype.kind in "iu"
-        return tuple(i for i, known in self._numbers.items() if whole and known.large)
+        return np.result_type(*of_columns, *of_columns[:1])
+
+    def _write_large(self, rows: Array, X: Any) -> None:
+        """Compare whole numbers that a table's array of float64 rounds."""
+        dtype = self._dtype_of(self._kinds_of(X))
+        if dtype is None or dtype.kind not in "iu":
+            return
+        columns = dict(frames.columns_of(X))
+        numbers = {i: frames.numbers_in(columns[i]) for i in self._numbers}
+        # the array of whole numbers of which one is missing is of float64
+        if all(pair is not None and pair[1] is None for pair in numbers.values()):
+            for i in self._large:
+                rows[:, i] = self._numbers[i].of_column(columns[i])
 
     def _encoded(self, rows: Array, said: str, values: Array) -> ReadArray | None:
         copied = False
