@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.util import find_spec
 from typing import Any, NamedTuple, TypeAlias
 
@@ -246,7 +246,9 @@ class FrameReader(_ColumnReader):
         places = [place for _, plan in parts for place in plan.places]
         return form, places, _only_values(parts)
 
-    def reads_only(self, X: Any) -> Callable[[Any], list[Any]] | None:
+    def reads_only(
+        self, X: Any, forms: Collection[str]
+    ) -> Callable[[Any], Sequence[Any]] | None:
         """Return what reads the values of further rows of the form of this only one.
 
         They are in the order of :meth:`only_row`, which has read it.
@@ -384,12 +386,14 @@ class TableReader(_ColumnReader):
                 return None
             self._layouts[key] = layout
         form, places, wanted = layout
-        if wanted is None and polars:
-            return form, places, X.row(0)
-        columns = X.get_columns() if polars else X.columns
-        taken = columns if wanted is None else [columns[i] for i in wanted]
-        only = [column[0] for column in taken]
-        return form, places, only if polars else [value.as_py() for value in only]
+        return form, places, _values_of_table(polars, wanted, X)
+
+    def reads_only(
+        self, X: Any, forms: Collection[str]
+    ) -> Callable[[Any], Sequence[Any]] | None:
+        layout = self._row_layout(X, frames.labels_of(X), forms)
+        polars = frames.kind_of(X) == "polars"
+        return None if layout is None else partial(_values_of_table, polars, layout[2])
 
     def _row_layout(
         self, X: Any, names: Any, forms: Collection[str]
@@ -417,6 +421,17 @@ class TableReader(_ColumnReader):
         if column.null_count and hasattr(column.type, "index_type"):
             return None  # pyarrow's array of it has the last text in their places
         return texts.of_arrow(column, None)
+
+
+def _values_of_table(polars: bool, wanted: list[int] | None, X: Any) -> Sequence[Any]:
+    """Return the first values of wanted columns; None stands for all of them."""
+    if wanted is None and polars:
+        row: tuple[Any, ...] = X.row(0)
+        return row
+    columns = X.get_columns() if polars else X.columns
+    taken = columns if wanted is None else [columns[i] for i in wanted]
+    only = [column[0] for column in taken]
+    return only if polars else [value.as_py() for value in only]
 
 
 @lru_cache(maxsize=256)

@@ -34,14 +34,24 @@ def of_pandas(
 ) -> ReadForm:
     """Return what reads frames of up to ``most`` values; ``read`` takes any of them."""
     blocks = X._mgr.blocks
-    dtypes = [block.values.dtype for block in blocks]
-    if not all(map(frames.is_plain, dtypes)):
+    numbers = [_number_of(block.values) for block in blocks]
+    if any(number is None for number in numbers):  # float64 == None
         return partial(of_source, read, most // width)
-    if len(blocks) == 1 and dtypes[0] in _FLOATS:
+    if len(blocks) == 1 and blocks[0].values.dtype in _FLOATS:
         return partial(_one_block, dtype, most)
-    whole = [d.itemsize == 8 and d.kind in "iu" for d in dtypes]
-    plan = [*zip([block.mgr_locs.indexer for block in blocks], whole, strict=True)]
+    whole = [d.itemsize == 8 and d.kind in "iu" for d in numbers]
+    gaps = [hasattr(block.values, "_mask") for block in blocks]
+    places = [block.mgr_locs.indexer for block in blocks]
+    plan = [*zip(places, whole, gaps, strict=True)]
     return partial(_blocks, dtype, width, plan, most)
+
+
+def _number_of(values: Any) -> Any:
+    """Return the dtype of an array's numbers, or of pandas' nullable ones, or None."""
+    if hasattr(values, "_mask"):
+        values = values._data
+    dtype = getattr(values, "dtype", None)
+    return dtype if frames.is_plain(dtype) else None
 
 
 def _one_block(dtype: Any, most: int, X: Any) -> Array | None:
@@ -60,7 +70,7 @@ def _cast(values: Array, dtype: Any) -> Array | None:
 
 
 def _blocks(
-    dtype: Any, width: int, plan: list[tuple[Any, bool]], most: int, X: Any
+    dtype: Any, width: int, plan: list[tuple[Any, bool, bool]], most: int, X: Any
 ) -> Array | None:
     manager = X._mgr
     shape = len(manager.axes[1]), width
@@ -69,11 +79,14 @@ def _blocks(
     rows = np.empty(shape, dtype)
     try:
         with np.errstate(all="ignore", over="raise"):
-            for block, (places, whole) in zip(manager.blocks, plan, strict=True):
+            for block, (places, whole, gaps) in zip(manager.blocks, plan, strict=True):
                 values = block.values
-                if whole and frames.has_large(values):
+                numbers = values._data[None] if gaps else values
+                if whole and frames.has_large(numbers):
                     return None
-                rows[:, places] = values.T
+                rows[:, places] = numbers.T
+                if gaps and values._mask.any():
+                    rows[values._mask, places] = np.nan
     except FloatingPointError:
         return None
     return rows

@@ -396,7 +396,7 @@ def _transformed(steps: Sequence[tuple[str, Any]], X: Any) -> Any:
 
 
 def _one_or_several(one: ReadForm, several: ReadForm, frame: Any) -> Array | None:
-    return (one if len(frame._mgr.axes[1]) == 1 else several)(frame)
+    return (one if len(frame) == 1 else several)(frame)
 
 
 def _used_columns(transformer: Any) -> list[int]:

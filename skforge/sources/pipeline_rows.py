@@ -34,6 +34,8 @@ from skforge.sources.plain import (
 
 #: Columns up to which a frame's only row is read value by value.
 _FEW_COLUMNS = 64
+#: Tables whose only row is read by its values.
+_TABLES = "pandas", "polars", "pyarrow"
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,10 +236,12 @@ class PipelineRows:
 
         It has been read. None if they need every check.
         """
-        if kind_of(X) != "pandas" or self.bounds.whole or self.numbers:
+        kind = kind_of(X)
+        if kind not in _TABLES or self.bounds.whole or self.numbers:
             return None
-        only = self._frames.only_row(X, X.columns, self.forms)
-        values_of = None if only is None else self._frames.reads_only(X)
+        reader: Any = self._frames if kind == "pandas" else self._tables
+        only = reader.only_row(X, labels_of(X), self.forms)
+        values_of = None if only is None else reader.reads_only(X, self.forms)
         if only is None or values_of is None:
             return None
         gaps, places = self.forms[forms.form_text(only[0])], only[1]

@@ -146,7 +146,7 @@ def test_ordinary_frames_are_not_checked_again() -> None:
     mixed = frame.astype({"c": "int64", "b": "float32"})
     assert readers_of(fast, frame) == "_one_block"
     assert readers_of(fast, mixed) == "_blocks"
-    assert readers_of(fast, frame.convert_dtypes()) == "of_source"
+    assert readers_of(fast, frame.convert_dtypes()) == "_blocks"
     assert readers_of(fast, kinds.X.tolist()) == "of_list"
 
 
@@ -154,7 +154,7 @@ def test_ordinary_frames_are_not_checked_again() -> None:
     "edit",
     [
         Edit("sources.known_forms:_one_block", "values.T", "values[::-1].T"),
-        Edit("sources.known_forms:_blocks", "= values.T", "= -values.T"),
+        Edit("sources.known_forms:_blocks", "= numbers.T", "= -numbers.T"),
     ],
 )
 def test_what_reads_a_known_form_is_compared_first(
