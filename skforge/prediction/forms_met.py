@@ -128,8 +128,8 @@ def _same_pandas(look: Any, X: Any) -> bool:
 
 
 def _equal_labels(names: Any, labels: Any) -> bool:
-    if names.dtype != labels.dtype or not names.equals(labels):
-        return False
+    if names.nlevels > 1 or names.dtype != labels.dtype or not names.equals(labels):
+        return False  # each level may have labels of many types
     # 1, 1.0 and True are three labels
     kinds = [[*map(type, x.tolist())] for x in (names, labels) if x.dtype == np.object_]
     return not kinds or kinds[0] == kinds[1]

@@ -102,8 +102,10 @@ def of_table(
         values = values_of(X)
         if values is None or not len(values) or not frames.is_plain(values.dtype):
             return None
-        if check and frames.has_large(values[:, whole]):
-            return None
+        if check:
+            with np.errstate(all="ignore"):  # missing values
+                if frames.has_large(values[:, whole]):
+                    return None
         one = len(values) == 1 and values.dtype in _FLOATS
         return values if one else _cast(values, dtype)
 
