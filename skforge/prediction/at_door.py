@@ -157,11 +157,14 @@ class AtDoor:
         None if other routes are to answer: the rows have met it, and agreed.
         """
         forms = self.known_forms.setdefault((method, type(X)), [])
-        for same, read, entry in forms:
+        for same, read, entry, said in forms:
             if same(X):
                 if entry is None or n_jobs != self.entry_jobs:
                     return None
-                return None if (rows := read(X)) is None else entry(rows)
+                answer = None if (rows := read(X)) is None else entry(rows)
+                if said and answer is not None:
+                    warn(said)
+                return answer
         door, ours = self.door, partial(self._past_door, method, n_jobs)
         if door is not None and not door.agreed(method, X):
             both = partial(self._both_ways, method, n_jobs)
@@ -171,32 +174,34 @@ class AtDoor:
             return None
         answer = ours(X)
         if (known := self._known_form(method, X, n_jobs)) is not None:
-            read, entry, given = known
+            read, entry, said, given = known
             if given is not None and not _same(given, answer):
-                read = entry = None
-            forms.append((recogniser(X), read, entry))
+                entry = None
+            forms.append((recogniser(X), read, entry, said))
         return answer
 
     def _known_form(self: Any, method: str, X: Any, n_jobs: int | None) -> Any:
-        """Return what reads rows of this form, the entry that answers, and its answer.
+        """Return what reads this form, the entry, what is warned of, and an answer.
 
         All are None if other routes are to answer; None as long as no entry was made.
         """
         at = self.of_rows(X) if self.source.has_forms else self
         if method not in at.entries or n_jobs != at.entry_jobs or type(X) in _WHOLE:
             return None
-        entry, read = at.entries[method], None
+        entry, found = at.entries[method], None
         if entry is not None and not (at._made or at._of_objects):
-            read = at.source.reader(X, blocks.MOST_VALUES)
-        rows = None if read is None else read(X)
+            found = at.source.reader(X, blocks.MOST_VALUES)
+        rows = None if found is None else found[0](X)
         answer = None if rows is None else self.counters.uncounted(entry, rows)
-        return (None, None, None) if answer is None else (read, entry, answer)
+        if found is None or answer is None:
+            return (None,) * 4
+        return found[0], entry, found[1], answer
 
     def _both_ways(self: Any, method: str, n_jobs: int | None, X: Any) -> Any:
         """Answer as first calls of a form do; raise if later ones would differ."""
         answer = self._past_door(method, n_jobs, X)
         known = self._known_form(method, X, n_jobs)
-        if known is not None and known[2] is not None and not _same(known[2], answer):
+        if known is not None and known[3] is not None and not _same(known[3], answer):
             raise VerificationError("later calls would answer these rows otherwise")
         return answer
 

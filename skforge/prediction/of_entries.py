@@ -68,8 +68,8 @@ class OfEntries:
         #: one of a user.
         self._routes: dict[tuple[str, Any], tuple[Route, ...]] = {}
         #: By method and class of rows, for each form: what recognises it, what reads
-        #: its rows, and the entry that then answers.
-        self.known_forms: dict[Any, list[tuple[Any, Any, Any]]] = {}
+        #: its rows, the entry that then answers, and what is warned of.
+        self.known_forms: dict[Any, list[tuple[Any, Any, Any, Any]]] = {}
         #: Methods known to be offered; see ``fitted.offered``.
         self.offered: dict[Any, Any] = {}
         #: What ``CompiledForest.summary(X)`` measured last: the method, the times by

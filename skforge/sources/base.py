@@ -300,17 +300,18 @@ class Source:
         read: ReadArray | None = None if self._plain is None else self._plain.read(X)
         return read
 
-    def reader(self, X: Any, most: int) -> ReadForm | None:
-        """Return what reads further rows of the form of these, up to ``most`` values.
+    def reader(self, X: Any, most: int) -> tuple[ReadForm, str] | None:
+        """Return what reads further rows of the form of these, and the form's warning.
 
-        None if they are not read, or with a warning.
+        ``most`` is the number of values from which on rows are left to others. None if
+        these are not read.
         """
-        read = self.read(X)
-        if read is None or read[1]:
+        if (read := self.read(X)) is None:
             return None
         numbers = self.reads_numbers(X) and type(self._plain) is PlainRows
         plain = self._plain.reader(X, most) if numbers else None
-        return plain or partial(of_source, self.read, most // read[0].shape[1])
+        n_rows = most // read[0].shape[1]
+        return plain or partial(of_source, self.read, n_rows, read[1]), read[1]
 
     def reads_numbers(self, X: Any) -> bool:
         """Tell whether :meth:`read` does no more with rows of a form than PlainRows."""

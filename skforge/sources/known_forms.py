@@ -29,14 +29,12 @@ def of_list(X: Any) -> Array | None:
     return rows if rows.dtype == np.float64 and rows.ndim == 2 else None
 
 
-def of_pandas(
-    X: Any, read: Callable[[Any], Any], dtype: Any, width: int, most: int
-) -> ReadForm:
-    """Return what reads frames of up to ``most`` values; ``read`` takes any of them."""
+def of_pandas(X: Any, dtype: Any, width: int, most: int) -> ReadForm | None:
+    """Return what reads frames of numbers, of up to ``most`` values."""
     blocks = X._mgr.blocks
     numbers = [_number_of(block.values) for block in blocks]
     if any(number is None for number in numbers):  # float64 == None
-        return partial(of_source, read, most // width)
+        return None
     if len(blocks) == 1 and blocks[0].values.dtype in _FLOATS:
         return partial(_one_block, dtype, most)
     whole = [d.itemsize == 8 and d.kind in "iu" for d in numbers]
@@ -112,9 +110,9 @@ def of_table(
     return read
 
 
-def of_source(read: Callable[[Any], Any], most: int, X: Any) -> Array | None:
-    """Read rows as the source does, unless they are large or warned of."""
+def of_source(read: Callable[[Any], Any], most: int, said: str, X: Any) -> Array | None:
+    """Read rows as the source does, unless they are large or otherwise warned of."""
     manager = getattr(X, "_mgr", None)
     n = len(manager.axes[1]) if manager is not None else getattr(X, "height", 0)
     found = read(X) if n <= most else None
-    return None if found is None or found[1] else found[0]
+    return None if found is None or found[1] != said else found[0]

@@ -193,12 +193,12 @@ class PipelineSource(base.Source):
         unsure = self.answers.by_members and self._last.declines is None
         return None if unsure else self._known.read(X)
 
-    def reader(self, X: Any, most: int) -> ReadForm | None:
+    def reader(self, X: Any, most: int) -> tuple[ReadForm, str] | None:
         several = super().reader(X, most)
         one = None if several is None else self._known.reads_only(X)
         if several is None or one is None:
             return several
-        return partial(_one_or_several, one, several)
+        return partial(_one_or_several, one, several[0]), several[1]
 
     def form_of(self, X: Any) -> Any:
         form = self._known.form_of(X)

@@ -112,9 +112,11 @@ class PlainRows:
             return known_forms.of_list
         dtype, kind = self._r.dtype, frames.kind_of(X)
         if kind == "pandas" and not self._r.dropped:
-            sizes = dtype, self._width, most
+            numbers = known_forms.of_pandas(X, dtype, self._width, most)
             any_frame = partial(self._read, "_pandas")
-            return known_forms.of_pandas(X, any_frame, *sizes)
+            said = self.warning_of(X, X.columns) or ""
+            rest = partial(known_forms.of_source, any_frame, most // self._width, said)
+            return numbers or rest
         if kind in ("polars", "pyarrow"):
             whole = self._r.compares == "equal"
             large = [whole and _is_whole(k) for k in self._kinds_of(X)]

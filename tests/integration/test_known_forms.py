@@ -130,13 +130,23 @@ def test_known_forms_have_the_model_s_answers(
     assert not wrong, "\n".join(wrong[:20])
 
 
-def readers_of(fast: CompiledForest, X: Any) -> list[str]:
+def readers_of(fast: CompiledForest, X: Any) -> str | None:
     """Return what reads rows by their form, after three calls."""
     for _ in range(3):
         fast.predict(X)
     predictor: ForestPredictor = fast._predictor
-    known = predictor.known_forms["predict", type(X)][-1][1]
-    return known and getattr(known, "func", known).__name__
+    _, read, entry, _ = predictor.known_forms["predict", type(X)][-1]
+    return None if entry is None else getattr(read, "func", read).__name__
+
+
+def test_known_forms_that_are_warned_of_are_warned_of_each_time() -> None:
+    kind = kinds.MODELS["forest of three"]
+    fast = plain(kind.fitted()).fit(kinds.X)
+    frame = forms.framed(kinds.X)
+    assert readers_of(fast, frame) == "_one_block"
+    for _ in range(2):
+        with pytest.warns(UserWarning, match="X has feature names, but Random"):
+            fast.predict(frame)
 
 
 def test_ordinary_frames_are_not_checked_again() -> None:
