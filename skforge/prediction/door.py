@@ -77,17 +77,17 @@ class Door:
         X: Any,
         ours: Ask,
         theirs: Ask,
-        compared: Ask | None = None,
+        later: Ask | None = None,
     ) -> Any:
         """Return compiled code's answer, or the model's if they have differed.
 
-        ``method`` may be any name of what ``ours`` and ``theirs`` compute;
-        ``compared`` may compute it in more ways than one.
+        ``method`` may be any name of what ``ours`` and ``theirs`` compute. ``later`` is
+        how calls after the first compute it; None from it: as the first.
         """
         if is_device_array(X):  # a GPU computes exponentials of its own
             return ours(X)
         if (agreed := self.agreed(method, X)) is None:
-            return self._first(predictor, method, X, ours, theirs, compared or ours)
+            return self._first(predictor, method, X, ours, theirs, later)
         return ours(X) if agreed else self._by_model(predictor, X, theirs)
 
     def few(self, X: Any) -> Any:
@@ -101,14 +101,14 @@ class Door:
         X: Any,
         ours: Ask,
         theirs: Ask,
-        compared: Ask,
+        later: Ask | None,
     ) -> Any:
         asked = predictor.counters.of_thread(counters.LIBRARY)
         answer = ours(X)
         if predictor.counters.of_thread(counters.LIBRARY) != asked:
             return answer  # the model's own
         try:
-            found = self.compare(predictor, method, X, answer, compared, theirs)
+            found = self.compare(predictor, method, X, answer, ours, theirs, later)
         except Exception as error:  # noqa: BLE001 - whatever it is, no call may fail
             told = f"cannot be compared ({type(error).__name__}: {error})"
             found = DifferingRow(self.few(X), shortened(told), "")
@@ -136,7 +136,14 @@ class Door:
         return answer
 
     def compare(
-        self, predictor: Any, method: Any, X: Any, answer: Any, ours: Ask, theirs: Ask
+        self,
+        predictor: Any,
+        method: Any,
+        X: Any,
+        answer: Any,
+        ours: Ask,
+        theirs: Ask,
+        later: Ask | None = None,
     ) -> DifferingRow | None:
         """Return the first difference on rows of ``X`` and on rows made of them."""
         self.compared += 1
@@ -144,7 +151,10 @@ class Door:
         alone = not (source.before or source.members)  # steps may add by batches
         strict = alone and method != "predict_raw"  # which no model has
         few = self.few(X)
-        uncounted = partial(predictor.counters.uncounted, ours)
+        asked = predictor.counters.uncounted
+        ways: list[Ask] = [partial(asked, ours)]
+        if later is not None:
+            ways.append(partial(_if_any, partial(asked, later)))
         with ExitStack() as stack:
             stack.enter_context(no_warnings())  # those of the call itself are shown
             # threads of a forest add trees as they finish
@@ -159,15 +169,16 @@ class Door:
                     if error is not None and part is few:
                         if not strict or not self._takes(X, source, theirs):
                             return None
-                        return _refused(uncounted, few, error)
+                        return _by_some(_refused, ways, few, error)
                     if strict:  # or it is not the model that answers
                         self._taken.add(kind_of(X))
                     if error is not None:
-                        found = _refused(uncounted, part, error) if strict else None
+                        refused = partial(_by_some, _refused, ways)
+                        found = refused(part, error) if strict else None
                     elif _is_mapping(X) and part is not few:
-                        found = _mapped(uncounted, part, expected) if alone else None
+                        found = _mapped(ways[0], part, expected) if alone else None
                     else:
-                        found = _differs(uncounted, theirs, part, expected, alone)
+                        found = _by_some(_differs, ways, theirs, part, expected, alone)
                         if found is None and part is few and alone:
                             found = _of_call(X, few, answer, expected)
                     if found is not None:
@@ -283,6 +294,17 @@ def _asked(theirs: Ask, rows: Any) -> tuple[Any, Any, Refusal | None]:
         return rows, None, Refusal(text, is_ours)
 
 
+def _if_any(ask: Ask, rows: Any) -> Any:
+    answer = ask(rows)
+    return NotImplemented if answer is None else answer
+
+
+def _by_some(
+    check: Callable[..., DifferingRow | None], ways: list[Ask], *given: Any
+) -> DifferingRow | None:
+    return next(filter(None, (check(way, *given) for way in ways)), None)
+
+
 def _refused(ours: Ask, rows: Any, error: Refusal) -> DifferingRow | None:
     """Tell that compiled code answers rows that the model refuses."""
     # scikit-learn would write to the rows of some frames
@@ -291,6 +313,8 @@ def _refused(ours: Ask, rows: Any, error: Refusal) -> DifferingRow | None:
     try:
         answer = ours(rows)
     except Exception:  # noqa: BLE001 - as it should
+        return None
+    if answer is NotImplemented:
         return None
     return DifferingRow(rows, _text_of(answer), error.text)
 
@@ -329,6 +353,8 @@ def _differs(
                 continue
             text = f"{type(error).__name__}: {error}"
             return DifferingRow(part, shortened(text, 300), _text_of(wanted))
+        if answer is NotImplemented:
+            continue
         found = compared_answers(part, answer, wanted)
         if found and (found := compared_answers(part, answer, theirs(part))):
             return found
