@@ -58,7 +58,7 @@ def _same(answer: Any, other: Any) -> bool:
     from skforge.prediction.differences import difference
 
     alike = getattr(answer, "strides", None) == getattr(other, "strides", None)
-    return alike and difference([answer], [other]) is None
+    return alike and difference(answer, other) is None
 
 
 class AtDoor:
@@ -173,14 +173,17 @@ class AtDoor:
         if len(forms) >= _MOST:
             return None
         answer = ours(X)
-        if (known := self._known_form(method, X, n_jobs)) is not None:
+        uncounted = self.counters.uncounted
+        if (known := self._known_form(method, X, n_jobs, uncounted)) is not None:
             read, entry, said, given = known
             if given is not None and not _same(given, answer):
                 entry = None
             forms.append((recogniser(X), read, entry, said))
         return answer
 
-    def _known_form(self: Any, method: str, X: Any, n_jobs: int | None) -> Any:
+    def _known_form(
+        self: Any, method: str, X: Any, n_jobs: int | None, ask: Callable[..., Any]
+    ) -> Any:
         """Return what reads this form, the entry, what is warned of, and an answer.
 
         All are None if other routes are to answer; None as long as no entry was made.
@@ -192,14 +195,14 @@ class AtDoor:
         if entry is not None and not (at._made or at._of_objects):
             found = at.source.reader(X, blocks.MOST_VALUES)
         rows = None if found is None else found[0](X)
-        answer = None if rows is None else self.counters.uncounted(entry, rows)
+        answer = None if rows is None else ask(entry, rows)
         if found is None or answer is None:
             return (None,) * 4
         return found[0], entry, found[1], answer
 
     def _by_known(self: Any, method: str, n_jobs: int | None, X: Any) -> Any:
         """Answer as later calls of rows of this form do; None: as first ones."""
-        known = self._known_form(method, X, n_jobs)
+        known = self._known_form(method, X, n_jobs, lambda entry, rows: entry(rows))
         return None if known is None else known[3]
 
     def _past_door(self: Any, method: str, n_jobs: int | None, X: Any) -> Any:

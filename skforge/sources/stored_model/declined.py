@@ -268,7 +268,7 @@ def _of_columns(X: Any, helps: Helps) -> str:
     library = type(X).__module__.partition(".")[0]
     if library not in _CASTS or not hasattr(X, "columns"):
         return ""
-    columns = _Columns(X, library)
+    columns = _WrongColumns(X, library)
     chosen = columns.fewest(helps)
     return columns.text(chosen) if chosen else ""
 
@@ -277,7 +277,7 @@ def _of_columns(X: Any, helps: Helps) -> str:
 _Group: TypeAlias = tuple[str, tuple[Any, ...]]
 
 
-class _Columns:
+class _WrongColumns:
     """The columns of a frame, and what each of them can be cast to."""
 
     def __init__(self, X: Any, library: str) -> None:

@@ -153,7 +153,7 @@ class _Samples:
         self.give(to, base, low, high, way, below)
 
 
-class _Ranks(_Samples):
+class _SampleRanks(_Samples):
     """Puts the places of a row's samples side by side, and finds those of ranks."""
 
     def __init__(self, statistic: SampleStatistic, narrow: bool) -> None:
@@ -237,7 +237,7 @@ class _Ranks(_Samples):
             self.give(at, base, low, high, way, below)
 
 
-class _Counts(_Ranks):
+class _Counts(_SampleRanks):
     """Finds the samples around a share of their number."""
 
     def compute(self, row: Value, output: Value, to: Value, base: Value) -> None:
@@ -352,6 +352,11 @@ class _Average(_Samples):
 
 
 _STATISTICS: dict[SampleStatistic, type[_Samples]] = {
-    **{"singles": _Ranks, "ranks": _Ranks, "counts": _Counts, "weights": _Shares},
+    **{
+        "singles": _SampleRanks,
+        "ranks": _SampleRanks,
+        "counts": _Counts,
+        "weights": _Shares,
+    },
     **{"mean": _Mean, "weighted_mean": _Mean, "average": _Average},
 }
