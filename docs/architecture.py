@@ -70,7 +70,13 @@ PARTS = (
             "skforge.gpu.search",
             "skforge.gpu.space",
         ),
-        *(4, 0, 3),
+        *(4, 2, 3),
+    ),
+    Part(
+        "Sources",
+        "each library's rows",
+        ("skforge.sources",),
+        *(4, 0, 1),
     ),
     Part(
         "Runtime",
@@ -81,7 +87,7 @@ PARTS = (
             "skforge.gpu",
             "skforge.gpu.runtime",
         ),
-        *(5, 1, 3),
+        *(5, 0, 3),
     ),
     Part(
         "Pipeline",
@@ -131,12 +137,6 @@ PARTS = (
         "HIR, MIR, LIR: nodes, printers, verifiers",
         ("skforge.compiler.ir",),
         *(11, 1, 3),
-    ),
-    Part(
-        "Sources",
-        "each library's rows",
-        ("skforge.sources",),
-        *(11, 0, 0),
     ),
     Part(
         "Scheduling language",

@@ -37,7 +37,7 @@ LAYERS = (
         "skforge.compiler.outputs",
         "skforge.compiler.schedule",
     ),
-    ("skforge.compiler.ir", "skforge.sources"),
+    ("skforge.compiler.ir",),
     ("skforge.compiler.binning", "skforge.compiler.codegen", "skforge.gpu.codegen"),
     ("skforge.compiler.layouts", "skforge.gpu.layouts"),
     ("skforge.compiler.passes", "skforge.gpu.nest", "skforge.gpu.passes"),
@@ -56,6 +56,7 @@ LAYERS = (
         "skforge.gpu.backend",
         "skforge.gpu.runtime",
     ),
+    ("skforge.sources",),
     (
         "skforge.gpu.cost_model",
         "skforge.gpu.search",

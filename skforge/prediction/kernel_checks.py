@@ -13,10 +13,10 @@ from skforge._typing import Array
 from skforge.compiler.forest import reference
 from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.rows import prepare_rows
 from skforge.compiler.runtime.auto import AutoModule
 from skforge.compiler.runtime.kernels import KernelStore, RangeKernels, raw_scores
 from skforge.compiler.runtime.module import CompiledModule
+from skforge.compiler.runtime.rows import prepare_rows
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import VerificationError, VerificationWarning, warn

@@ -284,7 +284,9 @@ class Source:
         if reading is None:
             return None
         if hashed is not None:
-            return hashed.reader(self.forest.column_names)
+            from skforge.compiler.runtime.hashed_rows import HashedRows
+
+            return HashedRows(hashed, self.forest.column_names)
         return PlainRows(reading, self.forest.n_features, self._categories)
 
     @cached_property

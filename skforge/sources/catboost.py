@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from skforge.compiler.forest import frames
-from skforge.compiler.forest.rows import places_in, prepare_rows, with_dropped
 from skforge.compiler.forest.sparse_rows import most_entries
+from skforge.compiler.runtime.rows import places_in, prepare_rows, with_dropped
 from skforge.exceptions import InvalidInputError
 from skforge.sources import plain
 from skforge.sources.base import Answers, Source, register

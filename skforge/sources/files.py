@@ -8,9 +8,9 @@ import numpy as np
 
 from skforge.compiler.forest.arrays import ZERO_THRESHOLD
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.rows import COMPARES, prepare_rows
 from skforge.compiler.forest.sparse_rows import checked, is_sparse, value_of_absent
 from skforge.compiler.frontends.checks import INSTEAD, refuse_arguments
+from skforge.compiler.runtime.rows import COMPARES, prepare_rows
 from skforge.exceptions import InvalidInputError
 from skforge.sources.base import Answers, Array, Source, register
 from skforge.sources.plain import ReadArray, Reading

@@ -22,6 +22,7 @@ from skforge.sources.fitted import model_of, start_of
 from skforge.sources.stored_model.model import StoredModel
 
 if TYPE_CHECKING:
+    from skforge.compiler.forest.categories import HashedCategories
     from skforge.compiler.forest.forest import Forest
 
 
@@ -117,7 +118,6 @@ def _index_dtypes(model: Any, categories: Mapping[int, Any]) -> dict[int, str]:
 def _of_forest(forest: Forest, names: tuple[str, ...] | None) -> RowSpec:
     known = {i: labels for i, labels in enumerate(forest.category_names) if labels}
     own_lists = forest.source in ("xgboost", "lightgbm")
-    hashed = None if forest.hashed is None else forest.hashed.reader(None)
     used = frozenset(range(forest.n_columns)) - forest.dropped_columns
     return RowSpec(
         forest.n_columns,
@@ -125,12 +125,18 @@ def _of_forest(forest: Forest, names: tuple[str, ...] | None) -> RowSpec:
         used if forest.dropped_columns else None,
         categories=known,
         unread=unplaced(forest) if forest.lacks_columns else "",
-        hashed={} if hashed is None else hashed.spelled_booleans(),
+        hashed={} if forest.hashed is None else _spelled_booleans(forest.hashed),
         by_value=bool(known) or (not own_lists and forest.category_offset[-1] > 0),
         dtype=forest.input_dtype,
         wider=forest.wider_rows,
         underscores=forest.source == "lightgbm",
     )
+
+
+def _spelled_booleans(hashed: HashedCategories) -> dict[int, bool]:
+    from skforge.compiler.runtime.hashed_rows import HashedRows
+
+    return HashedRows(hashed, None).spelled_booleans()
 
 
 def _of_stored(model: StoredModel, names: tuple[str, ...] | None) -> RowSpec:

@@ -16,6 +16,7 @@ import pytest
 import skforge
 from skforge.compiler.forest.categories import ABOVE, ABOVE_OR_NAN, EQUAL, HASH
 from skforge.compiler.runtime.entry.encoder_tables import tables_of
+from skforge.compiler.runtime.hashed_rows import HashedRows
 from skforge.exporters import library
 from tests.export_tools import COMPILER, metadata, needs_compiler, run
 from tests.plain import plain
@@ -132,7 +133,8 @@ def test_rows_are_encoded_to_the_same_bits(
     frame = rows_of()
     for given in (frame, make_frame()[0], frame[:1]):
         rows = loaded.rows(given)
-        wanted = model.forest_.hashed.reader(None).rows(given.to_numpy(object))
+        reader = HashedRows(model.forest_.hashed, None)
+        wanted = reader.rows(given.to_numpy(object))
         assert rows.tobytes() == wanted.tobytes()
         for function in ("predict_raw", "predict_proba"):
             found = loaded.predict(function, rows)

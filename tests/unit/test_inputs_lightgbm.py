@@ -12,7 +12,7 @@ from sklearn.preprocessing import MaxAbsScaler, OneHotEncoder
 
 import skforge
 from skforge import CompiledForest, load_forest
-from skforge.compiler.forest.rows import prepare_rows
+from skforge.compiler.runtime.rows import prepare_rows
 from skforge.exceptions import InvalidInputError, SourceNeededError
 from tests.plain import plain
 

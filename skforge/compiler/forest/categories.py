@@ -11,7 +11,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from importlib import import_module
 from typing import Any, NoReturn
 
 import numpy as np
@@ -109,11 +108,6 @@ class HashedCategories:
             _refuse("the keys cannot be read")
         plain = {name: arrays[name] for name in PACKED[:-1]}
         return cls(**plain, key=key, bucket=bucket)
-
-    def reader(self, names: tuple[str, ...] | None) -> Any:
-        """Return the ``HashedRows``, whose module compiles code and lies above."""
-        above = import_module("skforge.compiler.runtime.hashed_rows")
-        return above.HashedRows(self, names)
 
     @property
     def n_columns(self) -> int:

@@ -21,12 +21,12 @@ from skforge._typing import Array
 from skforge.compiler.backend import backend_of
 from skforge.compiler.forest.outputs import AnswerSpec
 from skforge.compiler.forest.rounds import BoostingRounds, ends_in_bias
-from skforge.compiler.forest.rows import prepare_rows
 from skforge.compiler.frontends.checks import refuse_arguments
 from skforge.compiler.outputs.answers import of_scores
 from skforge.compiler.runtime import targets
 from skforge.compiler.runtime.arrays import into, is_device_array
 from skforge.compiler.runtime.by_tree import ByTree
+from skforge.compiler.runtime.rows import prepare_rows
 from skforge.exceptions import InvalidInputError, UnsupportedModelError
 
 if TYPE_CHECKING:

@@ -21,12 +21,12 @@ from skforge.compiler.forest import sparse_rows
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.leaves import Found, finder_of, rows_in
 from skforge.compiler.forest.rounds import ends_in_bias
-from skforge.compiler.forest.rows import prepare_rows
 from skforge.compiler.runtime import targets
 from skforge.compiler.runtime.arrays import is_device_array
 from skforge.compiler.runtime.cpu.threads import check_n_jobs
 from skforge.compiler.runtime.kernels import KernelCache, RangeKernels
 from skforge.compiler.runtime.linear_leaves import LinearLeaves
+from skforge.compiler.runtime.rows import prepare_rows
 from skforge.compiler.runtime.schedules import check_count
 from skforge.compiler.runtime.shares import Shares
 from skforge.compiler.schedule.ranges import BatchRange

@@ -18,7 +18,6 @@ from skforge.compiler.backend import backend_of, on_device
 from skforge.compiler.forest import sparse_rows
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.leaves import leaf_finder
-from skforge.compiler.forest.rows import prepare_rows
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.outputs import steps
 from skforge.compiler.outputs.answers import of_scores
@@ -40,6 +39,7 @@ from skforge.compiler.runtime.kernels import (
     RangeKernels,
     raw_scores,
 )
+from skforge.compiler.runtime.rows import prepare_rows
 from skforge.compiler.runtime.schedules import Schedules, schedule_table
 from skforge.compiler.runtime.shares import LARGEST, Share, Shares
 from skforge.compiler.schedule.ranges import BatchRange

@@ -25,7 +25,7 @@ from skforge.compiler.forest.reference import (
     reference_raw,
     sum_limits,
 )
-from skforge.compiler.forest.rows import prepare_rows
+from skforge.compiler.runtime.rows import prepare_rows
 
 if TYPE_CHECKING:
     from skforge.tuning.measure.measure import Runner

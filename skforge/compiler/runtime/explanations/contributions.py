@@ -16,12 +16,12 @@ from skforge.compiler.forest import means
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import SCORES
 from skforge.compiler.forest.reference import reference_raw
-from skforge.compiler.forest.rows import prepare_rows
 from skforge.compiler.outputs.steps import Refused, Steps
 from skforge.compiler.runtime.arrays import is_device_array
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
 from skforge.compiler.runtime.entry import entry as entries
 from skforge.compiler.runtime.kernels import AnyKernel, KernelCache, RangeKernels
+from skforge.compiler.runtime.rows import prepare_rows
 from skforge.compiler.runtime.schedules import check_count
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
