@@ -19,7 +19,7 @@ from skforge.compiler.forest.frames import kind_of
 from skforge.compiler.runtime.arrays import into
 from skforge.exceptions import VerificationError, VerificationWarning, warn
 from skforge.prediction import blocks
-from skforge.prediction.forms_met import recogniser
+from skforge.prediction.forms_met import KnownForm, recogniser
 
 if TYPE_CHECKING:
     from skforge.prediction.door import Door
@@ -157,13 +157,13 @@ class AtDoor:
         None if other routes are to answer: the rows have met it, and agreed.
         """
         forms = self.known_forms.setdefault((method, type(X)), [])
-        for same, read, entry, said in forms:
+        for same, read, entry, warning in forms:
             if same(X):
                 if entry is None or n_jobs != self.entry_jobs:
                     return None
                 answer = None if (rows := read(X)) is None else entry(rows)
-                if said and answer is not None:
-                    warn(said)
+                if warning and answer is not None:
+                    warn(warning)
                 return answer
         door, ours = self.door, partial(self._past_door, method, n_jobs)
         if door is not None and not door.agreed(method, X):
@@ -175,19 +175,15 @@ class AtDoor:
         answer = ours(X)
         uncounted = self.counters.uncounted
         if (known := self._known_form(method, X, n_jobs, uncounted)) is not None:
-            read, entry, said, given = known
-            if given is not None and not _same(given, answer):
-                entry = None
-            forms.append((recogniser(X), read, entry, said))
+            form, given = known
+            differs = given is not None and not _same(given, answer)
+            forms.append(form._replace(entry=None) if differs else form)
         return answer
 
     def _known_form(
         self: Any, method: str, X: Any, n_jobs: int | None, ask: Callable[..., Any]
-    ) -> Any:
-        """Return what reads this form, the entry, what is warned of, and an answer.
-
-        All are None if other routes are to answer; None as long as no entry was made.
-        """
+    ) -> tuple[KnownForm, Any] | None:
+        """Return the form of rows, and the entry's answer; None until one was made."""
         at = self.of_rows(X) if self.source.has_forms else self
         if method not in at.entries or n_jobs != at.entry_jobs or type(X) in _WHOLE:
             return None
@@ -197,13 +193,13 @@ class AtDoor:
         rows = None if found is None else found[0](X)
         answer = None if rows is None else ask(entry, rows)
         if found is None or answer is None:
-            return (None,) * 4
-        return found[0], entry, found[1], answer
+            return KnownForm(recogniser(X), None, None, ""), None
+        return KnownForm(recogniser(X), found[0], entry, found[1]), answer
 
     def _by_known(self: Any, method: str, n_jobs: int | None, X: Any) -> Any:
         """Answer as later calls of rows of this form do; None: as first ones."""
         known = self._known_form(method, X, n_jobs, lambda entry, rows: entry(rows))
-        return None if known is None else known[3]
+        return None if known is None else known[1]
 
     def _past_door(self: Any, method: str, n_jobs: int | None, X: Any) -> Any:
         form = method, X.dtype if type(X) is np.ndarray else type(X)

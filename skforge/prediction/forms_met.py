@@ -10,15 +10,26 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from functools import partial
 from operator import is_
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from skforge._typing import Array
 from skforge.compiler.forest.frames import is_category, is_pandas, kind_of
+from skforge.sources.known_forms import ReadForm
 
 #: Forms of one method and class of rows that are told apart; later ones are taken for
 #: the last one, as their differences have shown nothing in so many comparisons.
 MOST_FORMS = 256
+
+
+class KnownForm(NamedTuple):
+    """How further rows of a form are answered, which a method was asked for."""
+
+    same: Callable[[Any], bool]  # recognises its rows
+    read: ReadForm | None
+    entry: Callable[[Array], Any] | None  # None: other routes are to answer
+    warning: str
 
 
 class FormsMet:

@@ -19,6 +19,7 @@ from skforge.compiler.runtime.kernels import raw_scores
 from skforge.compiler.runtime.module import CompiledModule
 from skforge.exceptions import InvalidInputError, warn
 from skforge.prediction import blocks, counters
+from skforge.prediction.forms_met import KnownForm
 from skforge.prediction.kernel_checks import drawn_rows
 from skforge.runtime import object_cache
 from skforge.runtime.entries import as_method, retire
@@ -67,9 +68,8 @@ class OfEntries:
         #: the predictor, so that it is freed, and its methods retire, with the last
         #: one of a user.
         self._routes: dict[tuple[str, Any], tuple[Route, ...]] = {}
-        #: By method and class of rows, for each form: what recognises it, what reads
-        #: its rows, the entry that then answers, and what is warned of.
-        self.known_forms: dict[Any, list[tuple[Any, Any, Any, Any]]] = {}
+        #: By method and class of rows.
+        self.known_forms: dict[Any, list[KnownForm]] = {}
         #: Methods known to be offered; see ``fitted.offered``.
         self.offered: dict[Any, Any] = {}
         #: What ``CompiledForest.summary(X)`` measured last: the method, the times by

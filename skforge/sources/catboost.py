@@ -84,7 +84,10 @@ class CatBoostSource(Source):
     def reads_numbers(self, X: Any) -> bool:
         if not frames.is_pandas(X):
             return True
-        return all(frames.is_plain(block.values.dtype) for block in X._mgr.blocks)
+        dtypes = [block.values.dtype for block in X._mgr.blocks]
+        return all(
+            frames.is_plain(d) or frames.number_of(d) != np.bool_ for d in dtypes
+        )
 
     def _rows(self, X: Any, method: str) -> Any:
         """Accept more columns, frames of another order, and large sparse rows."""

@@ -31,7 +31,7 @@ from skforge.compiler.frontends.pipeline.codes import (
     is_text,
 )
 from skforge.sources.forms import OBJECT, Form, form_text, is_wide
-from skforge.sources.plain import OBJECTS, numbers_among
+from skforge.sources.objects import OBJECTS, numbers_among
 
 #: Types of texts of polars and pyarrow.
 _TEXTS = {"string", "large_string", "string_view", "categorical", "enum", "dictionary"}

@@ -14,6 +14,7 @@ import numpy as np
 
 from skforge._typing import Array
 from skforge.compiler.forest import frames
+from skforge.sources import pandas_blocks
 
 #: Returns rows for an entry; None for those that need every check.
 ReadForm: TypeAlias = Callable[[Any], "Array | None"]
@@ -29,27 +30,14 @@ def of_list(X: Any) -> Array | None:
     return rows if rows.dtype == np.float64 and rows.ndim == 2 else None
 
 
-def of_pandas(X: Any, dtype: Any, width: int, most: int) -> ReadForm | None:
-    """Return what reads frames of numbers, of up to ``most`` values."""
+def of_pandas(
+    X: Any, writes: list[pandas_blocks.WriteBlock], dtype: Any, width: int, most: int
+) -> ReadForm:
+    """Return what reads frames with such blocks, of up to ``most`` values."""
     blocks = X._mgr.blocks
-    numbers = [_number_of(block.values) for block in blocks]
-    if any(number is None for number in numbers):  # float64 == None
-        return None
     if len(blocks) == 1 and blocks[0].values.dtype in _FLOATS:
         return partial(_one_block, dtype, most)
-    whole = [d.itemsize == 8 and d.kind in "iu" for d in numbers]
-    gaps = [hasattr(block.values, "_mask") for block in blocks]
-    places = [block.mgr_locs.indexer for block in blocks]
-    plan = [*zip(places, whole, gaps, strict=True)]
-    return partial(_blocks, dtype, width, plan, most)
-
-
-def _number_of(values: Any) -> Any:
-    """Return the dtype of an array's numbers, or of pandas' nullable ones, or None."""
-    if hasattr(values, "_mask"):
-        values = values._data
-    dtype = getattr(values, "dtype", None)
-    return dtype if frames.is_plain(dtype) else None
+    return partial(_blocks, dtype, width, writes, most)
 
 
 def _one_block(dtype: Any, most: int, X: Any) -> Array | None:
@@ -68,26 +56,17 @@ def _cast(values: Array, dtype: Any) -> Array | None:
 
 
 def _blocks(
-    dtype: Any, width: int, plan: list[tuple[Any, bool, bool]], most: int, X: Any
+    dtype: Any, width: int, writes: list[pandas_blocks.WriteBlock], most: int, X: Any
 ) -> Array | None:
-    manager = X._mgr
-    shape = len(manager.axes[1]), width
+    shape = len(X._mgr.axes[1]), width
     if not 0 < shape[0] * width <= most:
         return None
-    rows = np.empty(shape, dtype)
     try:
         with np.errstate(all="ignore", over="raise"):
-            for block, (places, whole, gaps) in zip(manager.blocks, plan, strict=True):
-                values = block.values
-                numbers = values._data[None] if gaps else values
-                if whole and frames.has_large(numbers):
-                    return None
-                rows[:, places] = numbers.T
-                if gaps and values._mask.any():
-                    rows[values._mask, places] = np.nan
-    except FloatingPointError:
+            rows: Array | None = pandas_blocks.rows_of(writes, shape, dtype, X)
+            return rows
+    except pandas_blocks.DECLINED:
         return None
-    return rows
 
 
 def of_table(

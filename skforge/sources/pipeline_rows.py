@@ -23,13 +23,12 @@ from skforge.compiler.frontends.pipeline.columns import frame_of
 from skforge.runtime.mappings import MappingColumns
 from skforge.runtime.records import plain_out
 from skforge.sources import column_readers, forms
+from skforge.sources.objects import OBJECTS, only_number
 from skforge.sources.plain import (
-    OBJECTS,
     PlainRows,
     ReadArray,
     Reading,
     array_of,
-    only_number,
 )
 
 #: Columns up to which a frame's only row is read value by value.

@@ -8,12 +8,10 @@ kinds, are left to the source, so that errors are its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from decimal import Decimal
 from functools import partial
-from operator import itemgetter
 from typing import Any, Literal
 
 import numpy as np
@@ -21,12 +19,9 @@ import numpy as np
 from skforge._typing import Array
 from skforge.compiler.forest import frames
 from skforge.exceptions import InvalidInputError
-from skforge.runtime.mappings import NUMBERS
-from skforge.sources import known_forms
+from skforge.sources import known_forms, pandas_blocks
 from skforge.sources.known_forms import ReadForm
 
-#: Types of objects that scikit-learn takes for numbers, or for a missing one.
-OBJECTS = NUMBERS | {type(None), Decimal}
 #: Larger sparse rows are made dense by blocks, over the columns that trees read.
 _MOST_CELLS, _MOST_COLUMNS = 1 << 16, 256
 
@@ -99,8 +94,7 @@ class PlainRows:
             with np.errstate(all="ignore", over="raise"):
                 read: ReadArray | None = getattr(self, how)(X)
                 return read
-        # values too large for the dtype; another pandas' internals; other categories
-        except (FloatingPointError, AttributeError, InvalidInputError, KeyError):
+        except pandas_blocks.DECLINED:
             return None
 
     def reader(self, X: Any, most: int) -> ReadForm | None:
@@ -112,11 +106,10 @@ class PlainRows:
             return known_forms.of_list
         dtype, kind = self._r.dtype, frames.kind_of(X)
         if kind == "pandas" and not self._r.dropped:
-            numbers = known_forms.of_pandas(X, dtype, self._width, most)
-            any_frame = partial(self._read, "_pandas")
-            said = self.warning_of(X, X.columns) or ""
-            rest = partial(known_forms.of_source, any_frame, most // self._width, said)
-            return numbers or rest
+            writes = self._plan(X)
+            if writes is None:
+                return None
+            return known_forms.of_pandas(X, writes, dtype, self._width, most)
         if kind in ("polars", "pyarrow"):
             whole = self._r.compares == "equal"
             large = [whole and _is_whole(k) for k in self._kinds_of(X)]
@@ -196,54 +189,20 @@ class PlainRows:
         warning = self.warning_of(X, columns)
         if warning is None:
             return None
-        blocks, known = X._mgr.blocks, self._columns
-        if (
-            not known.lists
-            and len(blocks) == 1
-            and frames.is_plain(blocks[0].values.dtype)
-        ):
+        blocks = X._mgr.blocks
+        plain = len(blocks) == 1 and frames.is_plain(blocks[0].values.dtype)
+        if plain and not self._columns.lists:
             return np.ascontiguousarray(blocks[0].values.T, self._r.dtype), warning
-        rows = np.empty(X.shape, self._r.dtype)
-        coded: list[tuple[int, Any, Any]] = []
-        whole: list[int] = []
-        objects = self._r.objects and any(b.dtype == np.object_ for b in blocks)
-        for block in blocks:
-            values, locs = block.values, block.mgr_locs
-            dtype = values.dtype
-            if objects and dtype == np.object_:
-                for index, column in zip(locs.as_array, values.tolist(), strict=True):
-                    if (numbers := numbers_among(column, {*map(type, column)})) is None:
-                        return None
-                    rows[:, index] = numbers
-                continue
-            if frames.is_plain(dtype):
-                rows[:, locs.indexer] = values.T
-                if dtype.itemsize == 8 and dtype.kind in "iu":
-                    whole += locs.as_array.tolist()
-                continue
-            number = frames.number_dtype(dtype, self._r.arrow)
-            if objects or (number is None and not frames.is_category(dtype)):
-                return None
-            (feature,) = locs.as_array.tolist()
-            if number is None:
-                coded.append((feature, dtype, values))
-                continue
-            if number.kind in "iu":
-                whole.append(feature)
-            rows[:, feature], missing = frames.nullable_numbers(values, number)
-            rows[missing, feature] = np.nan
-        if whole and frames.has_large(rows[:, whole]):
+        writes = self._plan(X)
+        if writes is None:
             return None
-        coded.sort(key=itemgetter(0))
-        if not known.fits([feature for feature, *_ in coded]):
-            return None
-        unseen = self._r.unseen
-        for k, (feature, dtype, values) in enumerate(coded):
-            table, new = known.of_dtype(dtype, k, columns, feature, unseen)
-            if new is not None and unseen is None:
-                return None
-            rows[:, feature] = table[values.codes]
-        return rows, warning
+        rows = pandas_blocks.rows_of(writes, X.shape, self._r.dtype, X)
+        return None if rows is None else (rows, warning)
+
+    def _plan(self, X: Any) -> list[pandas_blocks.WriteBlock] | None:
+        r = self._r
+        how: dict[str, Any] = {"arrow": r.arrow, "objects": r.objects}
+        return pandas_blocks.plan(X, self._columns, unseen=r.unseen, **how)
 
     def _table(self, X: Any) -> ReadArray | None:
         if not self._r.tables or self._columns.lists:
@@ -334,28 +293,6 @@ def array_of(X: Any) -> Array | None:
     try:
         return np.asarray(X)
     except ValueError:
-        return None
-
-
-def only_number(value: Any, kinds: Collection[type]) -> Any:
-    if (kind := type(value)) not in kinds:
-        return None
-    if kind is not Decimal:
-        return value
-    return float(value) if value.is_finite() else None
-
-
-def numbers_among(objects: Sequence[Any], types: set[type]) -> Array | None:
-    """Return objects as float64, with NaN for None; None if some is no number."""
-    if not OBJECTS.issuperset(types):
-        return None
-    if Decimal in types:
-        decimals = (value for value in objects if type(value) is Decimal)
-        if not all(value.is_finite() for value in decimals):
-            return None
-    try:
-        return np.array(objects, np.float64)
-    except OverflowError:
         return None
 
 

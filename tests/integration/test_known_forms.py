@@ -161,10 +161,28 @@ def test_ordinary_frames_are_not_checked_again() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("xgboost of categories", "copy"),
+        ("lightgbm of categories", "copy"),
+        ("forest of three names", "objects"),
+        ("catboost of a frame", "objects"),
+        ("catboost of a frame", "convert_dtypes"),
+    ],
+)
+def test_blocks_of_each_kind_are_planned_once(name: str, change: str) -> None:
+    kind = EVERY[name]
+    frame = pd.DataFrame(kinds.ROWS[kind.on])
+    fast = plain(kind.fitted()).fit(frame)
+    frame = frame.astype(object) if change == "objects" else getattr(frame, change)()
+    assert readers_of(fast, frame) == "_blocks"
+
+
+@pytest.mark.parametrize(
     "edit",
     [
         Edit("sources.known_forms:_one_block", "values.T", "values[::-1].T"),
-        Edit("sources.known_forms:_blocks", "= numbers.T", "= -numbers.T"),
+        Edit("sources.known_forms:_blocks", "return rows", "return -rows"),
     ],
 )
 def test_what_reads_a_known_form_is_compared_first(

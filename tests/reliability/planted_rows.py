@@ -77,9 +77,9 @@ def whole_numbers_of_lightgbm(t: Trial) -> None:
     "block-through-float32",
     "int64 through float32, in a block of a frame",
     (
-        "sources.plain:PlainRows._pandas",
-        "rows[:, locs.indexer] = values.T",
-        "rows[:, locs.indexer] = values.astype('f4' if dtype == 'i8' else dtype).T",
+        "sources.pandas_blocks:_numbers",
+        "rows[:, places] = values.T",
+        "rows[:, places] = values.astype('f4' if wide else values.dtype).T",
     ),
 )
 def blocks_of_whole_numbers(t: Trial) -> None:
@@ -95,9 +95,9 @@ def blocks_of_whole_numbers(t: Trial) -> None:
     "nullable-null-as-zero",
     "pandas' NA read as 0",
     (
-        "sources.plain:PlainRows._pandas",
-        "rows[missing, feature] = np.nan",
-        "rows[missing, feature] = 0.0",
+        "sources.pandas_blocks:_nullable",
+        "rows[missing, place] = np.nan",
+        "rows[missing, place] = 0.0",
     ),
 )
 def nullable_columns(t: Trial) -> None:
@@ -134,7 +134,7 @@ def tables_with_nulls(t: Trial) -> None:
     "object-none-as-zero",
     "None among objects read as 0",
     (
-        "sources.plain:numbers_among",
+        "sources.objects:numbers_among",
         "return np.array(objects, np.float64)",
         "return np.array([0.0 if x is None else x for x in objects], np.float64)",
     ),
@@ -153,9 +153,9 @@ def objects_with_none(t: Trial) -> None:
     "block-of-uint8-as-int8",
     "a wrong dtype of one block",
     (
-        "sources.plain:PlainRows._pandas",
-        "rows[:, locs.indexer] = values.T",
-        "rows[:, locs.indexer] = (values.view('i1') if dtype == 'u1' else values).T",
+        "sources.pandas_blocks:_numbers",
+        "rows[:, places] = values.T",
+        "rows[:, places] = (values.view('i1') if values.dtype == 'u1' else values).T",
     ),
 )
 def blocks_of_bytes(t: Trial) -> None:
@@ -171,9 +171,9 @@ def blocks_of_bytes(t: Trial) -> None:
     "bool-column-inverted",
     "a bool read as another number",
     (
-        "sources.plain:PlainRows._pandas",
-        "rows[:, locs.indexer] = values.T",
-        "rows[:, locs.indexer] = (values * -1 if dtype == '?' else values).T",
+        "sources.pandas_blocks:_numbers",
+        "rows[:, places] = values.T",
+        "rows[:, places] = (values * -1 if values.dtype == '?' else values).T",
     ),
 )
 def columns_of_booleans(t: Trial) -> None:
