@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
+from skforge._typing import Array, Int32s
 from skforge.compiler.target import Target
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from skforge.compiler.ir.mir import nodes as mir
     from skforge.compiler.layouts.base import AnyLayout
     from skforge.compiler.lowering.kernel import LoweredKernel
+    from skforge.compiler.outputs.library import ArrayLibrary
     from skforge.compiler.schedule.directives import ScheduleKind
     from skforge.compiler.schedule.ranges import SchedulesByRange as Table
     from skforge.compiler.schedule.schedule import Schedule
@@ -93,10 +94,28 @@ class Backend:
     device_text: Callable[[lir.Function, Target, str], str] = lambda *_: ""
 
 
+class OnDevice(Protocol):
+    """What computes with rows in a device's memory, in which the results stay."""
+
+    def raw(self, module: Any, X: Any) -> Array: ...
+
+    def leaves(self, module: Any, X: Any) -> Int32s: ...
+
+    def answered(
+        self, target: Target, of_scores: Callable[[Any, ArrayLibrary], Any], raw: Any
+    ) -> Any: ...
+
+    def rows_on_host(self, X: Any, indices: Array) -> Array: ...
+
+    def target_here(self) -> Target | None: ...
+
+
 _HOMES: dict[ScheduleKind, str] = {
     "cpu": "skforge.compiler.cpu",
     "gpu": "skforge.gpu.backend",
 }
+#: Of machines with memory of their own.
+_DEVICE_HOMES: dict[ScheduleKind, str] = {"gpu": "skforge.gpu.runtime.on_device"}
 
 
 @cache
@@ -110,11 +129,10 @@ def backend_of(target: Target) -> Backend:
 
 
 @cache
-def on_device() -> ModuleType:
-    """Return what computes with rows that lie in a device's memory."""
-    return import_module("skforge.gpu.runtime.on_device")
+def on_device() -> OnDevice:
+    return import_module(_DEVICE_HOMES["gpu"]).ON_DEVICE
 
 
 def device_here() -> Target | None:
     """Return the device for large batches, if this computer has one."""
-    return import_module("skforge.gpu.runtime.cupy").target_here()
+    return on_device().target_here()

@@ -207,7 +207,7 @@ class ForestPredictor(OfEntries, OfTrees, OfRounds, AtDoor):
         if not self._on_device(X):
             return None
         raw, of_scores = self.module.predict_raw(X), partial(self.of_scores, method)
-        answer = on_device().answered_on_device(self.module.target, of_scores, raw)
+        answer = on_device().answered(self.module.target, of_scores, raw)
         self.counters.add(counters.KERNEL, len(X))
         return answer
 

@@ -71,7 +71,7 @@ class ByTree:
 
     def _leaves(self, X: Any, n_jobs: int | None) -> NDArray[np.int32]:
         if is_device_array(X):
-            return on_device().leaves_on_device(self, X)
+            return on_device().leaves(self, X)
         if sparse_rows.is_sparse(X) and self.forest.hashed is None:
             blocks = sparse_rows.blocks_of(self.forest, X)
             return np.concatenate([self._leaves(rows, n_jobs) for rows in blocks])

@@ -193,7 +193,7 @@ class CompiledModule(ByRound, Explained):
         """Return raw scores without an entry, for an output that may have one soon."""
         far = type(X) is not np.ndarray and is_device_array(X)
         if far and (self.takes_made or self.forest.hashed is None):
-            return on_device().raw_on_device(self, X)
+            return on_device().raw(self, X)
         if sparse_rows.is_sparse(X) and self.forest.hashed is None:
             blocks = sparse_rows.blocks_of(self.forest, X)
             return np.concatenate([self._raw(rows, n_jobs, output) for rows in blocks])
@@ -237,7 +237,7 @@ class CompiledModule(ByRound, Explained):
         values: Array = self._raw(X, n_jobs, "transformed")
         if is_device_array(X):
             rule = partial(of_scores, self._spec, "transformed")
-            values = on_device().answered_on_device(self.target, rule, values)
+            values = on_device().answered(self.target, rule, values)
         else:
             values = of_scores(self._spec, "transformed", values)
         return values

@@ -85,11 +85,6 @@ def find_device() -> CupyDevice | None:
         return None
 
 
-def target_here() -> Target | None:
-    device = find_device()
-    return None if device is None else device.target()
-
-
 def as_cupy(X: Any, kind: CompilerKind) -> tuple[CupyDevice, Any]:
     """Return an array that shares memory; the current stream waits for its writer."""
     cupy = _cupy(kind)

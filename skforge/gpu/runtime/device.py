@@ -17,6 +17,10 @@ from skforge._typing import Array
 from skforge.compiler.target import KINDS
 from skforge.gpu.codegen.host_plan import KernelCall
 
+#: Most elements of an array that kernels index: they use 32-bit indices, and run to
+#: the end of a block before they check where the batch ends.
+MOST_ELEMENTS = 1 << 30
+
 #: Starts a kernel on the current stream, given the pointers its call names.
 LaunchFunction: TypeAlias = Callable[[Mapping[str, Any]], None]
 

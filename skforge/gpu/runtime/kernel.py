@@ -30,7 +30,13 @@ from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError, TargetError
 from skforge.gpu.codegen.emitter import emit_gpu
 from skforge.gpu.codegen.host_plan import HostPlan, HostRun, KernelCall
-from skforge.gpu.runtime.device import DEVICES, GpuDevice, LaunchFunction, Staging
+from skforge.gpu.runtime.device import (
+    DEVICES,
+    MOST_ELEMENTS,
+    GpuDevice,
+    LaunchFunction,
+    Staging,
+)
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -50,10 +56,6 @@ LEAST_ROWS = 256
 
 #: Batches that keep the smaller parts after the device was out of memory.
 FITTING_BATCHES = 100
-
-#: Most elements of an array that kernels index: they use 32-bit indices, and run to
-#: the end of a block before they check where the batch ends.
-MOST_ELEMENTS = 1 << 30
 
 #: Numbers of rows whose launches a kernel keeps.
 MOST_SIZES = 256

@@ -9,52 +9,65 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import isnan
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from skforge._typing import Array, Int32s
+from skforge.compiler.backend import OnDevice
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.leaves import not_sums
 from skforge.compiler.forest.mistakes import check_shape
 from skforge.compiler.forest.rows import read_columns
-from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.outputs.library import ArrayLibrary, library_of
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, TargetError, UnsupportedModelError
-from skforge.gpu.runtime import cupy as device_cupy
+from skforge.gpu.runtime import cupy
 from skforge.gpu.runtime.cupy import CupyDevice
-from skforge.gpu.runtime.cupy import rows_on_host as rows_on_host
-from skforge.gpu.runtime.kernel import MOST_ELEMENTS, GpuKernel
+from skforge.gpu.runtime.device import MOST_ELEMENTS
+
+if TYPE_CHECKING:
+    from skforge.compiler.ir.mir.nodes import Element
+    from skforge.gpu.runtime.kernel import GpuKernel
 
 
-def raw_on_device(module: Any, X: Any) -> Array:
-    forest: Forest = module.forest
-    width, dtype = forest.n_outputs, forest.accumulator_dtype
-    device, rows = device_cupy.as_cupy(X, _kind(module.target))
-    with device.current():  # once a call: each takes as long as a launch
-        raw = _filled(module, "accumulator", device, rows, width, dtype)
-        if forest.scaling or forest.divisor == 1 or not raw.size:
-            forest.finish(raw)
-        else:
-            device.divide(raw, forest.divisor)
-        return raw[:, 0] if forest.n_outputs == 1 else raw
+class CupyRows:
+    """Rows that CuPy reads: what :mod:`skforge.compiler.backend` asks about them."""
+
+    def raw(self, module: Any, X: Any) -> Array:
+        forest: Forest = module.forest
+        width, dtype = forest.n_outputs, forest.accumulator_dtype
+        device, rows = cupy.as_cupy(X, _kind(module.target))
+        with device.current():  # once a call: each takes as long as a launch
+            raw = _filled(module, "accumulator", device, rows, width, dtype)
+            if forest.scaling or forest.divisor == 1 or not raw.size:
+                forest.finish(raw)
+            else:
+                device.divide(raw, forest.divisor)
+            return raw[:, 0] if forest.n_outputs == 1 else raw
+
+    def leaves(self, module: Any, X: Any) -> Int32s:
+        width, dtype = module.forest.n_trees, np.dtype(np.int32)
+        device, rows = cupy.as_cupy(X, _kind(module.target))
+        with device.current():
+            return _filled(module, "leaf_number", device, rows, width, dtype)
+
+    def answered(
+        self, target: Target, of_scores: Callable[[Any, ArrayLibrary], Any], raw: Any
+    ) -> Any:
+        device, raw = cupy.as_cupy(raw, _kind(target))
+        with device.current():
+            return of_scores(raw, library_of(device.xp))
+
+    def rows_on_host(self, X: Any, indices: Array) -> Array:
+        return cupy.rows_on_host(X, indices)
+
+    def target_here(self) -> Target | None:
+        device = cupy.find_device()
+        return None if device is None else device.target()
 
 
-def leaves_on_device(module: Any, X: Any) -> Int32s:
-    width, dtype = module.forest.n_trees, np.dtype(np.int32)
-    device, rows = device_cupy.as_cupy(X, _kind(module.target))
-    with device.current():
-        return _filled(module, "leaf_number", device, rows, width, dtype)
-
-
-def answered_on_device(
-    target: Target, of_scores: Callable[[Any, ArrayLibrary], Any], raw: Any
-) -> Any:
-    device, raw = device_cupy.as_cupy(raw, _kind(target))
-    with device.current():
-        return of_scores(raw, library_of(device.xp))
-
+ON_DEVICE: OnDevice = CupyRows()
 
 #: Numbers and booleans that are cast, by the characters of their dtypes.
 _REAL = "fde?bBhHiIlLqQ"
