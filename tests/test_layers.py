@@ -8,7 +8,7 @@ import re
 import tokenize
 from collections.abc import Iterator
 from functools import cache
-from graphlib import TopologicalSorter
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -80,6 +80,27 @@ LAYERS = (
 # Packages that hand on names of modules, loaded on first use: as high as these are.
 FACES = ("skforge", "skforge.tuning")
 
+#: What a module may import by a text although it lies above or imports the module; a
+#: folder stands for the modules in it. Other texts count as import statements do.
+DOORS = {
+    ("skforge.compiler.backend", "skforge.compiler.cpu"): "by the kind of a target",
+    ("skforge.compiler.backend", "skforge.gpu.backend"): "by the kind of a target",
+    ("skforge.compiler.backend", "skforge.gpu.runtime.on_device"): "for rows on a GPU",
+    ("skforge.compiler.frontends", "skforge.compiler.frontends"): (
+        "a registry: frontends of pipelines and wrappers read their members with it"
+    ),
+    ("skforge.compiler.schedule.schedule", "skforge.compiler.schedule.presets"): (
+        "Schedule.preset makes schedules, as the presets do"
+    ),
+    ("skforge.sources.base", "skforge.sources"): "a registry of adapters, by library",
+    ("skforge.tuning.machines", "skforge.gpu.search"): "by the kind of a target",
+    ("skforge.tuning.machines", "skforge.tuning.cpu"): "by the kind of a target",
+    ("skforge.tuning.space.space", "skforge.gpu.space"): "by the name of a space",
+    ("skforge.tuning.space.space", "skforge.tuning.space.cpu"): (
+        "by the name of a space"
+    ),
+}
+
 
 def module_name(file: Path) -> str:
     parts = file.relative_to(ROOT).with_suffix("").parts
@@ -132,26 +153,85 @@ def imports() -> dict[str, set[str]]:
     }
 
 
-def test_imports_point_one_way():
-    assert sum(map(bool, imports().values())) > 300
-    upward = [
+def named_modules(source: str, module: str, modules: set[str]) -> set[str]:
+    """Return the modules that texts name: those of tables and of ``import_module``.
+
+    Of a text that is put together, these are all that lie in the folder it begins with.
+    """
+    if '"skforge.' not in source and "import_module" not in source:
+        return set()
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and node.value in modules:
+            found.add(str(node.value))
+        elif (
+            isinstance(node, ast.Call)
+            and ast.unparse(node.func).endswith("import_module")
+            and isinstance(node.args[0], ast.JoinedStr)
+        ):
+            text = ast.unparse(node.args[0]).replace("{__name__}", module)
+            folder = re.fullmatch(r"f'([\w.]+)\.\{[^{}]+\}'", text)
+            assert folder, f"line {node.lineno}: import_module of {text} is not read"
+            found |= {name for name in modules if name.rpartition(".")[0] == folder[1]}
+    # texts that name the folder of their module are of its files
+    return {name for name in found if not f"{module}.".startswith(f"{name}.")}
+
+
+@cache
+def texts() -> dict[str, set[str]]:
+    return {
+        name: named_modules(file.read_text(encoding="utf-8"), name, set(MODULES))
+        for name, file in MODULES.items()
+    }
+
+
+def through(door: tuple[str, str]) -> set[str]:
+    """Return the modules that lie behind a door."""
+    module, behind = door
+    return {name for name in texts()[module] if f"{name}.".startswith(f"{behind}.")}
+
+
+@cache
+def arrows() -> dict[str, set[str]]:
+    """Return what each module imports, by statements or by texts that are no doors."""
+    graph = {name: imports()[name] | texts()[name] for name in MODULES}
+    for door in DOORS:
+        graph[door[0]] -= through(door) - imports()[door[0]]
+    return graph
+
+
+def upward(graph: dict[str, set[str]]) -> list[str]:
+    return [
         f"{module} (layer {layer(module)}) imports {name} (layer {layer(name)})"
-        for module, found in imports().items()
+        for module, found in graph.items()
         for name in sorted(found)
         if layer(name) > layer(module)
     ]
-    assert upward == []
+
+
+def test_imports_point_one_way():
+    assert sum(map(bool, imports().values())) > 300
+    assert upward(arrows()) == []
+
+
+def check_order(graph: dict[str, set[str]]) -> None:
+    """Raise CycleError if there is a circle; what faces hand on is none."""
+    faces = {*FACES}
+    below = {name: graph[name] - faces for name in graph.keys() - faces}
+    TopologicalSorter(below).prepare()
 
 
 def test_no_modules_import_each_other_in_a_circle():
     """Imports inside functions and for type checkers count, too."""
-    graph = {
-        # a package's own file hands on what its modules have, which is no circle
-        name: {one for one in found if MODULES[one].name != "__init__.py"}
-        for name, found in imports().items()
-        if name not in FACES
-    }
-    TopologicalSorter(graph).prepare()  # raises CycleError
+    check_order(arrows())
+
+
+@pytest.mark.parametrize("door", DOORS, ids=" to ".join)
+def test_doors_are_there_and_needed(door):
+    graph = {**arrows(), door[0]: arrows()[door[0]] | through(door)}
+    if upward(graph) == []:
+        with pytest.raises(CycleError):
+            check_order(graph)
 
 
 #: Modules of CPUs that may name GPUs, and what for. Users know the directive, and the
@@ -260,6 +340,29 @@ def lazy():
         "skforge.compiler.forest",
         "skforge.estimators",
     }
+
+
+def test_every_text_that_names_a_module_is_seen():
+    source = """
+HOMES = {"cpu": "skforge.tuning.cpu", "skforge.search": None}
+import_module("skforge.inspection")
+import_module(f"{__name__}.{HOMES[0]}")
+def lazy(kind):
+    importlib.import_module(f"skforge.sources.{kind}")
+    return files("skforge.gpu"), "skforge.explainer is a module", "skforge.none"
+"""
+    named = {"skforge.tuning.cpu", "skforge.search", "skforge.inspection"}
+    named |= {"skforge.gpu.nest", "skforge.gpu.space", "skforge.sources.plain"}
+    others = {"skforge.gpu", "skforge.gpu.nest.loops", "skforge.explainer"}
+    assert named_modules(source, "skforge.gpu", named | others) == named
+    assert named_modules('name = "skforge.gpu"', "skforge.tuning", others) == {
+        "skforge.gpu"
+    }
+    with pytest.raises(AssertionError) as error:
+        named_modules('import_module(f"skforge.{a}.{b}")', "skforge.gpu", others)
+    assert str(error.value).splitlines()[0] == (
+        "line 1: import_module of f'skforge.{a}.{b}' is not read"
+    )
 
 
 def test_a_module_in_no_layer_is_reported():
