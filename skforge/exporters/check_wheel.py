@@ -23,7 +23,8 @@ from skforge._typing import Array
 from skforge.exceptions import VerificationError
 from skforge.exporters.check import CheckSample, agrees
 from skforge.exporters.contents import Library
-from skforge.runtime.mappings import ColumnRule, MappingColumns
+from skforge.runtime.mapping_values import ColumnRule
+from skforge.runtime.mappings import MappingColumns
 
 #: Rows that are read in each form, and mappings that are read one by one.
 _ROWS, _ALONE = 100, 12

@@ -126,7 +126,7 @@ _VERSION = re.compile(
 #: The files of skforge that wheels ship; they need NumPy alone.
 _RUNTIME = (
     *("_typing", "runtime/categories", "exceptions", "runtime/mappings"),
-    *("runtime/python_objects", "runtime/records"),
+    *("runtime/mapping_values", "runtime/python_objects", "runtime/records"),
 )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.exceptions import InvalidInputError
-from skforge.runtime.mappings import is_missing
+from skforge.runtime.mapping_values import is_missing
 
 #: What is wrong with a value, after it and its place.
 NO_CATEGORY = (

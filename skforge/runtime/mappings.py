@@ -10,10 +10,7 @@ frame for all others.
 
 from __future__ import annotations
 
-import decimal
-import numbers
 import struct
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
@@ -23,13 +20,20 @@ from typing import Any
 import numpy as np
 
 from skforge._typing import Array
-from skforge.exceptions import InputWarning, InvalidInputError, shortened, warn
+from skforge.exceptions import InputWarning, InvalidInputError, warn
+from skforge.runtime.mapping_values import (
+    NAN,
+    NUMBERS,
+    ColumnRule,
+    categorical,
+    code_of,
+    is_date_or_span,
+    is_missing,
+    kind_of_value,
+    number_of,
+    unlike_training,
+)
 
-#: Types of numbers that float64 takes without a question.
-NUMBERS = frozenset(
-    (float, int, bool, np.bool_, np.float16, np.float32, np.float64)
-) | frozenset(np.dtype(code).type for code in "bhilqBHILQ")
-_NAN = float("nan")
 #: Rows that stay in a cache until all their columns are written.
 _NEAR_ROWS = 1 << 11
 #: The smallest whole number that float64 does not hold.
@@ -43,24 +47,6 @@ _UNSURE = object()
 
 #: Types of a row's values, where these may be objects.
 _COMMON = {str, int, float, bool, type(None)}
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnRule:
-    name: str  # the key
-    place: int  # its column in the rows of the kernels
-    #: The number of each label, None where the source answers for such rows; None for a
-    #: column of numbers. With an empty one and a number for missing values, it is one
-    #: of numbers, too, unless some row has a text.
-    table: Mapping[Any, float | None] | None = None
-    #: The number of a missing label, and of one that the table does not have. None: the
-    #: source answers for such rows.
-    missing: float | None = None
-    unknown: float | None = None
-    #: Categories of the frame's column; None for a column without dtype.
-    categories: Sequence[Any] | None = None
-    #: What the frame of a column without dtype has for a missing value: None or NaN.
-    gap: Any = _NAN
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +180,7 @@ class Mappings:
                         code = rule.unknown
                 values[at] = _UNSURE if code is None else code
         if not NUMBERS.issuperset(map(type, values)):
-            values = [_NAN if value is None else value for value in values]
+            values = [NAN if value is None else value for value in values]
             if not NUMBERS.issuperset(map(type, values)):
                 return None
         try:
@@ -269,7 +255,7 @@ class Mappings:
             codes = self._codes(at, list(columns[at]), alone)
             if None in codes:
                 row = codes.index(None)
-                why = _unlike_training(columns[at][row], self._rules[at])
+                why = unlike_training(columns[at][row], self._rules[at])
                 return why and f"{self._names[at]!r} of {_where(row, alone)} is {why}"
         rows = self.rows(X)
         if rows is None or (found := outside(rows)) is None:
@@ -320,14 +306,14 @@ class Mappings:
         for at in self._coded:
             rule, labels = self._rules[at], columns[at]
             self._codes(at, labels, alone)  # raises
-            kinds = {*map(_kind, labels)}
+            kinds = {*map(kind_of_value, labels)}
             if not rule.table and rule.missing is not None:
                 kinds.add("number")
             if rule.categories is not None:
-                parts[at] = _categorical(labels, rule)
+                parts[at] = categorical(labels, rule)
             elif not {"number"} <= kinds <= {"number", "missing"}:
                 values = [rule.gap if is_missing(label) else label for label in labels]
-                dated = any(map(_is_date, labels))
+                dated = any(map(is_date_or_span, labels))
                 parts[at] = pd.Series(values, dtype=None if dated else object)
         numeric = {at: at for at in range(self._count) if at not in parts}
         # as in a frame made of columns, the values of a column lie side by side
@@ -416,7 +402,7 @@ class Mappings:
 
         if not _is_plain(flat) and not NUMBERS.issuperset(map(type, flat)):
             flat = [
-                value if type(value) in NUMBERS else _number(value, *where(i))
+                value if type(value) in NUMBERS else number_of(value, *where(i))
                 for i, value in enumerate(flat)
             ]
         try:
@@ -433,7 +419,7 @@ class Mappings:
     def _codes(self, at: int, labels: list[Any], alone: str) -> list[float | None]:
         rule, (table, kinds) = self._rules[at], self._coded[at]
         return [
-            _code(label, rule, table, kinds, _where(row, alone))
+            code_of(label, rule, table, kinds, _where(row, alone))
             for row, label in enumerate(labels)
         ]
 
@@ -520,118 +506,6 @@ def _is_plain(values: list[Any]) -> bool:
             return type(sum(values, 0.0)) is float
     except (ArithmeticError, TypeError, ValueError):
         return False
-
-
-def is_missing(value: Any) -> bool:
-    if value is None or (isinstance(value, numbers.Real) and value != value):
-        return True
-    pandas = sys.modules.get("pandas")
-    return pandas is not None and value is pandas.NA
-
-
-def is_real(value: Any) -> bool:
-    """Tell whether a value is a real number; NumPy counts spans of time as such."""
-    return isinstance(value, numbers.Real) and not isinstance(value, np.timedelta64)
-
-
-def _is_date(value: Any) -> bool:
-    from datetime import datetime, timedelta
-
-    return isinstance(value, (datetime, timedelta, np.datetime64, np.timedelta64))
-
-
-def _kind(value: Any) -> str:
-    if is_missing(value):
-        return "missing"
-    real = is_real(value) or isinstance(value, (np.bool_, decimal.Decimal))
-    return "number" if real else "other"
-
-
-def _number(value: Any, name: str, where: str) -> float:
-    if is_missing(value):
-        return _NAN
-    if _kind(value) == "number":
-        try:
-            return float(value)
-        except (OverflowError, ValueError):  # Decimal's signalling NaN
-            pass
-    if not isinstance(value, (str, bytes)) and isinstance(value, Iterable):
-        raise _of_many(value, name, where)
-    cure = "pass a number, or None if it is missing."
-    if _is_date(value):
-        cure = "pass a DataFrame whose column has the dtype that it had in training."
-    raise InvalidInputError(
-        f"{name!r} of {where} is {value!r}, which is not a number; {cure}"
-    )
-
-
-def _of_many(value: Any, name: str, where: str) -> InvalidInputError:
-    return InvalidInputError(
-        f"{name!r} of {where} is of type {type(value).__name__}, but a row has one "
-        "value there; for columns of values pass one mapping of sequences."
-    )
-
-
-def _code(
-    label: Any,
-    rule: ColumnRule,
-    table: Mapping[Any, float | None],
-    kinds: frozenset[type],
-    where: str,
-) -> float | None:
-    if type(label) in kinds and label in table:
-        return table[label]
-    code = None
-    if is_missing(label):
-        return rule.missing
-    if not table and rule.unknown is not None and _kind(label) == "number":
-        return _number(label, rule.name, where)
-    if not isinstance(label, (str, bytes)) and isinstance(label, Iterable) and kinds:
-        raise _of_many(label, rule.name, where)
-    flag = isinstance(label, (bool, np.bool_))
-    if flag or isinstance(label, str) or is_real(label):
-        code = table.get(label)
-    if flag and code is not None:
-        if rule.categories is None:
-            return None
-        raise InvalidInputError(
-            f"{rule.name!r} of {where} is {label!r}, but its categories are numbers; "
-            f"pass {int(label)} if that is meant."
-        )
-    if code is None and not isinstance(label, str) and str in kinds:
-        if rule.categories is not None and rule.unknown is not None:
-            raise InvalidInputError(
-                f"{rule.name!r} of {where} is {label!r}, but its categories are texts; "
-                "pass a text, or None if it is missing."
-            )
-        return None  # how the source compares it with texts is its own affair
-    return rule.unknown if code is None else code
-
-
-def _unlike_training(label: Any, rule: ColumnRule) -> str | None:
-    """Return what is wrong with a label without a code; None if that is not certain."""
-    known = [name for name in rule.table or () if not is_missing(name)]
-    if is_missing(label) or not known or not all(isinstance(n, str) for n in known):
-        return None
-    missing = "." if rule.missing is None else ", or None if it is missing."
-    shown = shortened(repr(label), 80)
-    if not isinstance(label, str):
-        return f"{shown}; training had texts there. Pass a text{missing}"
-    if rule.unknown is None:
-        return f"{shown}, which training did not have. Pass a text that it had{missing}"
-    return None
-
-
-def _categorical(labels: list[Any], rule: ColumnRule) -> Any:
-    import pandas as pd
-
-    assert rule.categories is not None
-    place = {name: code for code, name in enumerate(rule.categories)}
-    for label in labels:  # the library decides what others become
-        if not is_missing(label):
-            place.setdefault(label, len(place))
-    codes = [-1 if is_missing(label) else place[label] for label in labels]
-    return pd.Categorical.from_codes(codes, categories=[*place])
 
 
 def _nearest(name: Any, names: Iterable[Any]) -> Any:

@@ -34,7 +34,8 @@ from skforge.exceptions import (
     UnsupportedModelError,
     warn,
 )
-from skforge.runtime.mappings import ColumnRule, MappingColumns, without_names
+from skforge.runtime.mapping_values import ColumnRule
+from skforge.runtime.mappings import MappingColumns, without_names
 from skforge.sources.known_forms import ReadForm, of_source
 from skforge.sources.plain import PlainRows, ReadArray, Reading
 from skforge.sources.stored_model.model import StoredModel, StoredRules

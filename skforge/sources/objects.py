@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from skforge._typing import Array
-from skforge.runtime.mappings import NUMBERS
+from skforge.runtime.mapping_values import NUMBERS
 
 #: Types of objects that scikit-learn takes for numbers, or for a missing one.
 OBJECTS = NUMBERS | {type(None), Decimal}

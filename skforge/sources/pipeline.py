@@ -30,7 +30,8 @@ from skforge.compiler.frontends.pipeline.transformers import (
     members,
 )
 from skforge.exceptions import UnsupportedModelError
-from skforge.runtime.mappings import ColumnRule, MappingColumns, without_names
+from skforge.runtime.mapping_values import ColumnRule
+from skforge.runtime.mappings import MappingColumns, without_names
 from skforge.sources import base, forms
 from skforge.sources.known_forms import ReadForm
 from skforge.sources.pipeline_rows import PipelineRows

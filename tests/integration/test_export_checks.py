@@ -109,16 +109,16 @@ FAULTS = {
     ),
     "missing numbers as zero": (
         "xgboost",
-        "_runtime/mappings.py",
-        "def _number(value: Any, name: str, where: str) -> float:\n",
-        "def _number(value: Any, name: str, where: str) -> float:\n"
+        "_runtime/mapping_values.py",
+        "def number_of(value: Any, name: str, where: str) -> float:\n",
+        "def number_of(value: Any, name: str, where: str) -> float:\n"
         "    if value is None: return 0.0\n",
         "mappings",
     ),
     "None of one mapping as zero": (
         "xgboost",
         "_runtime/mappings.py",
-        "[_NAN if value is None else value for value in values]",
+        "[NAN if value is None else value for value in values]",
         "[0.0 if value is None else value for value in values]",
         "one mapping",
     ),

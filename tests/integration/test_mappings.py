@@ -45,7 +45,8 @@ from sklearn.tree import DecisionTreeClassifier
 import skforge
 from skforge.compiler.runtime.entry.mappings import CompiledDictReader
 from skforge.exceptions import InvalidInputError
-from skforge.runtime.mappings import ColumnRule, MappingColumns, Mappings
+from skforge.runtime.mapping_values import ColumnRule
+from skforge.runtime.mappings import MappingColumns, Mappings
 from tests.plain import plain
 
 pd = pytest.importorskip("pandas")

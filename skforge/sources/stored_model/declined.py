@@ -17,7 +17,7 @@ import numpy as np
 from skforge._compat import no_warnings
 from skforge.compiler.forest import frames, mistakes
 from skforge.exceptions import InvalidInputError, shortened, with_article
-from skforge.runtime.mappings import is_missing, is_real
+from skforge.runtime.mapping_values import is_missing, is_real
 from skforge.sources.stored_model.model import StoredModel
 
 Helps = Callable[[Any], bool]
