@@ -26,9 +26,9 @@ HERE = Path(__file__).resolve().parents[1]
 #: exports, and each layout.
 SLICE = (
     "tests/unit/test_target.py",
-    "tests/unit/test_llvm_jit.py",
-    "tests/unit/test_llvm_ops.py",
-    "tests/unit/test_elf.py",
+    "tests/integration/test_llvm_jit.py",
+    "tests/integration/test_llvm_ops.py",
+    "tests/integration/test_elf.py",
     "tests/exactness/test_targets.py",
     "tests/integration/test_export.py",
 )

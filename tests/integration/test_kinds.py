@@ -13,6 +13,7 @@ import pickle
 import re
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -101,17 +102,26 @@ FLAGS = re.compile(" encountered in ")
 Cell = tuple[str, str]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def few_threads() -> Iterator[None]:
+@contextmanager
+def one_thread() -> Iterator[None]:
     """Keep sources from waiting for cores that other work has."""
     with threadpool_limits(1), joblib.parallel_config("threading"):
         yield
 
 
+def one_more_process() -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(1, get_context("spawn"))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_threads() -> Iterator[None]:
+    with one_thread():
+        yield
+
+
 @pytest.fixture(scope="module")
 def elsewhere() -> Iterator[ProcessPoolExecutor]:
-    """Return another process."""
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+    with one_more_process() as pool:
         yield pool
 
 

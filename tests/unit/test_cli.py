@@ -3,20 +3,16 @@ from __future__ import annotations
 import io
 import os
 import re
-import subprocess
 import sys
-import warnings
 from dataclasses import replace
 from importlib import metadata
-from pathlib import Path
 
 import numpy as np
 import pytest
 from rich.console import Console
-from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+from sklearn.ensemble import RandomForestRegressor
 
 import skforge
-from skforge.cli.bench import estimator_pairs
 from skforge.cli.data import load_rows
 from skforge.cli.doctor import _cache
 from skforge.cli.main import app
@@ -28,16 +24,11 @@ from skforge.cli.report import (
     differing_rows,
     speed,
 )
-from skforge.compiler.runtime.module import CompiledModule
 from skforge.compiler.schedule.presets import PRESETS
-from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, ScheduleError
 from skforge.runtime import object_cache
-from tests.plain import plain
 
 pd = pytest.importorskip("pandas")
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -63,37 +54,6 @@ def two_columns():
 
 def text_console():
     return Console(width=200, record=True, file=open("/dev/null", "w"))
-
-
-# -- options ----------------------------------------------------------------------
-
-
-def test_runs_as_a_module():
-    command = [sys.executable, "-m", "skforge", "--version"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    assert (done.returncode, done.stdout, done.stderr) == (
-        0,
-        f"skforge {skforge.__version__}\n",
-        "",
-    )
-
-
-@pytest.mark.parametrize("cache", ["on", "off"])
-def test_doctor_shows_machine_profile_cache_and_libraries(
-    run, monkeypatch, tmp_path, cache
-):
-    monkeypatch.setenv("SKFORGE_CACHE", cache)
-    monkeypatch.setenv("SKFORGE_CACHE_DIR", str(tmp_path / "kept"))
-    monkeypatch.setenv("COLUMNS", "200")
-    code, out, err = run("doctor", "--measure")
-    assert (code, err) == (0, "")
-    assert str(Target.host()) in out
-    assert f"numpy         {np.__version__}" in out
-    assert 'target="auto"' in out and "measured now" in out
-    if cache == "off":
-        assert "SKFORGE_CACHE is off" in out
-    else:
-        assert str(tmp_path / "kept") in out
 
 
 def test_doctor_lists_xgboost_without_its_code_for_gpus(run, monkeypatch):
@@ -148,36 +108,6 @@ def test_help(run, command):
     code, out, _ = run(command, "--help")
     assert code == 0
     assert f"Usage: skforge {command}" in out
-
-
-def test_warm_fills_the_cache(run, tmp_path, monkeypatch):
-    monkeypatch.setenv("SKFORGE_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("SKFORGE_CACHE", "on")
-    path, X = tmp_path / "m.skforge", np.random.default_rng(0).normal(size=(50, 3))
-    model = RandomForestRegressor(3, random_state=0).fit(X, X[:, 0])
-    skforge.save(skforge.CompiledForest(model, tuning="off").fit(X), path)
-    code, out, _ = run("warm", path, path)
-    entries = [*(tmp_path / "cache").glob("*/*")]
-    assert code == 0
-    assert out.startswith(f"{tmp_path / 'cache'}: {len(entries)} entries, ")
-    assert {entry.stat().st_mode & 0o777 for entry in entries} == {0o600}
-    keep = tmp_path / "cache" / "kernels" / "mine.txt"
-    keep.write_text("not an entry")
-    keep.chmod(0o600)
-    assert run("warm", path, "--shared")[0] == 0
-    assert {entry.stat().st_mode & 0o777 for entry in entries} == {0o644}
-    assert keep.stat().st_mode & 0o777 == 0o600
-    other = tmp_path / "other.skforge"
-    model = RandomForestRegressor(3, random_state=1).fit(X, X[:, 1])
-    skforge.save(skforge.CompiledForest(model, tuning="off").fit(X), other)
-    before = os.umask(0o077)
-    try:
-        assert run("warm", other)[0] == 0
-    finally:
-        os.umask(before)
-    more = {*(tmp_path / "cache").glob("*/*")} - {keep}
-    assert more > {*entries}
-    assert {entry.stat().st_mode & 0o777 for entry in more} == {0o644}
 
 
 def test_warm_says_what_it_cannot_do(run, tmp_path, monkeypatch, two_columns):
@@ -459,21 +389,6 @@ def test_check_reports_the_first_row_that_differs():
     assert re.search("3 mixed +2 differ, the first in row 1", text)
 
 
-def test_methods_are_timed_bare_and_their_warnings_are_hidden():
-    """What silences a call took six times as long as a compiled row."""
-    rng = np.random.default_rng(0)
-    frame = pd.DataFrame(rng.random((60, 3)), columns=list("abc"))
-    model = RandomForestClassifier(3, random_state=0).fit(frame, frame.a > 0.5)
-    fast = skforge.CompiledForest(model, tuning="off").fit(frame)
-    pairs = estimator_pairs(fast)
-    assert [pair.compiled for pair in pairs] == [fast.predict_proba, fast.predict]
-    X, console = frame.to_numpy(), text_console()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # X has no names
-        speed(console, pairs, X, [1], seconds=0.01)
-        assert check(console, pairs, {"nameless": X})
-
-
 def test_speed_names_both_and_fills_the_batch():
     seen = set()
 
@@ -505,167 +420,10 @@ def small_model(tmp_path):
     return path
 
 
-@pytest.fixture
-def nudged(monkeypatch):
-    """Make the last bit of the fourth row's raw score wrong."""
-    right = CompiledModule.predict_raw
-
-    def predict_raw(self, X, **options):
-        raw = right(self, X, **options)
-        if len(raw) > 3:
-            raw[3] = np.nextafter(raw[3], np.float32(np.inf))
-        return raw
-
-    monkeypatch.setattr(CompiledModule, "predict_raw", predict_raw)
-
-
-BENCH = ("--seconds=0.02", "--batch-sizes=1,5")
-
-
-def test_bench_of_equal_predictions(run, small_model):
-    code, out, err = run("bench", small_model, *BENCH)
-    assert (code, err) == (0, "")
-    assert "small.json: 3 trees, " in out
-    assert "Schedules" not in out
-    code, out, _ = run("bench", small_model, "--verbose", *BENCH)
-    parts = ("Time of one call", "bit by bit", "read in", "Schedules", "batches of 1")
-    assert [*parts] == sorted(parts, key=out.index)
-    module = skforge.compile_forest(skforge.load_forest(small_model))
-    for schedule in module.schedules.values():
-        nest = str(schedule.loop_nest(module.forest)).splitlines()[1:]
-        assert "\n".join(f"    {line}" for line in nest) in out
-    assert out.count("identical") == 2
-    assert out.count("×") == 2
-
-
-def test_bench_of_different_predictions(run, small_model, nudged):
-    code, out, _ = run("bench", small_model, *BENCH)
-    assert code == 1
-    assert out.count("1 differ, the first in row 3") == 2
-    assert "identical" not in out
-
-
-@pytest.mark.parametrize("wrong", [False, True])
-def test_bench_without_xgboost_compares_with_the_reference(
-    run, small_model, monkeypatch, request, wrong
-):
-    monkeypatch.setitem(sys.modules, "xgboost", None)
-    if wrong:
-        request.getfixturevalue("nudged")
-    code, out, _ = run("bench", small_model, *BENCH)
-    assert code == (1 if wrong else 0)
-    assert "bits are compared with skforge's reference walk" in out
-    assert ("1 differ, the first in row 3" in out) == wrong
-    assert "per row" in out
-    assert "speedup" not in out
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize(
-    ("library", "name", "predictor"),
-    [
-        ("xgboost", "airline.json", "inplace_predict"),
-        ("onnxruntime", "airline.onnx", "onnxruntime"),
-        ("lightgbm", "lightgbm/NYC_taxi.txt", "Booster.predict"),
-        ("lightgbm", "lightgbm/multiclass.txt", "Booster.predict"),
-        ("lightgbm", "lightgbm/mixed_categorical.txt", "Booster.predict"),
-    ],
-)
-def test_bench_compares_with_the_file_s_own_library(
-    run, shared_models, library, name, predictor
-):
-    pytest.importorskip(library)
-    code, out, _ = run("bench", shared_models / name, *BENCH)
-    assert code == 0, out
-    assert len(re.findall(f"{predictor} .* identical$", out, re.MULTILINE)) == 2
-    assert out.count("×") == 2
-
-
-@pytest.fixture
-def of_categories(tmp_path):
-    """Return a CatBoost model with categories, and the file of its rows."""
-    catboost = pytest.importorskip("catboost")
-    random = np.random.default_rng(0)
-    frame = pd.DataFrame({"city": random.choice([*"abcdef"], 40), "size": range(40)})
-    how = {"verbose": 0, "allow_writing_files": False, "thread_count": 1}
-    model = catboost.CatBoostRegressor(iterations=3, cat_features=["city"], **how)
-    model.fit(frame, frame["size"] + (frame["city"] > "c") * 9)
-    frame.to_csv(tmp_path / "rows.csv", index=False)
-    return model, tmp_path / "rows.csv"
-
-
-def test_bench_of_catboost_with_categories(run, of_categories, tmp_path):
-    model, rows = of_categories
-    model.save_model(tmp_path / "m.cbm")
-    code, out, err = run("bench", tmp_path / "m.cbm", f"--data={rows}", *BENCH)
-    assert (code, err) == (0, "")
-    assert re.search("CatBoost.predict +40 of rows.csv +identical", out)
-
-
-def test_bench_draws_no_rows_with_categories(run, of_categories, tmp_path):
-    model, _ = of_categories
-    model.save_model(tmp_path / "m.cbm")
-    code, out, err = run("bench", tmp_path / "m.cbm", *BENCH)
-    assert (code, out) == (2, "")
-    assert "for which no rows can be drawn; give rows with --data." in err
-
-
-def test_bench_of_saved_categories_compares_with_the_reference(
-    run, of_categories, tmp_path
-):
-    model, rows = of_categories
-    fast = plain(model).fit(pd.read_csv(rows))
-    skforge.save(fast, tmp_path / "m.skforge")
-    code, out, err = run("bench", tmp_path / "m.skforge", f"--data={rows}", *BENCH)
-    assert (code, err) == (0, "")
-    assert re.search("reference +40 of rows.csv +identical", out)
-
-
-def test_bench_of_catboost_s_json_compares_with_the_reference(
-    run, of_categories, tmp_path
-):
-    import catboost
-
-    model, rows = of_categories
-    pool = catboost.Pool(pd.read_csv(rows), cat_features=["city"])
-    model.save_model(tmp_path / "m.json", format="json", pool=pool)
-    code, out, _ = run("bench", tmp_path / "m.json", f"--data={rows}", *BENCH)
-    assert code == 0
-    assert out.startswith(
-        "catboost reads the numbers of JSON files with other last bits: bits are "
-        "compared with skforge's reference walk.\n"
-    )
-    assert re.search("reference +40 of rows.csv +identical", out)
-
-
-@pytest.mark.parametrize("dtype", ["int32", "int64"])
-def test_bench_of_an_onnx_classifier_of_integers(run, dtype, tmp_path):
-    onnx, _ = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
-    from tests.onnx_models import RandomTrees, make_model
-
-    trees = RandomTrees(0, n_trees=3, dtype=dtype)
-    weights = trees.weights("class", lambda tree: range(3))
-    attributes = {**trees.table(), **weights, "classlabels_int64s": [0, 1, 2]}
-    model = make_model("TreeEnsembleClassifier", attributes, 4, dtype)
-    onnx.save(model, tmp_path / "m.onnx")
-    code, out, err = run("bench", tmp_path / "m.onnx", *BENCH)
-    assert (code, err) == (0, "")
-    assert len(re.findall("onnxruntime .* identical$", out, re.MULTILINE)) == 2
-
-
 def test_bench_for_ever_is_refused(run, small_model):
     code, out, err = run("bench", small_model, "--seconds=inf")
     assert (code, out) == (2, "")
     assert "Invalid value for '--seconds'" in err
-
-
-def test_bench_with_rows_of_a_file(run, small_model, tmp_path):
-    data = tmp_path / "rows.csv"
-    data.write_text("1,2,3,4\n5,6,7,8\n")
-    code, out, _ = run("bench", small_model, f"--data={data}", "--columns=1:4", *BENCH)
-    assert code == 0
-    assert "2 of rows.csv " in out
-    assert out.count("identical") == 3
 
 
 def test_rows_are_refused_before_anything_is_printed(run, small_model, tmp_path):
@@ -674,15 +432,6 @@ def test_rows_are_refused_before_anything_is_printed(run, small_model, tmp_path)
     code, out, err = run("bench", small_model, f"--data={data}")
     assert (code, out) == (2, "")
     assert err == ("error: rows.csv has 2 columns, but the model takes 3.\n")
-
-
-def test_bench_of_one_schedule(run, small_model):
-    code, out, _ = run(
-        "bench", small_model, "--schedule=parallel-rows", "--verbose", *BENCH
-    )
-    assert code == 0
-    assert "batches of any number of rows:" in out
-    assert repr(skforge.Schedule.preset("parallel-rows")) in out
 
 
 def test_bench_of_a_gpu_schedule_is_refused_with_its_nest(run, small_model):
@@ -695,22 +444,6 @@ def test_bench_of_a_gpu_schedule_is_refused_with_its_nest(run, small_model):
     assert "<-- here" in err
 
 
-def test_an_early_stopped_file_predicts_with_its_best_rounds(run, tmp_path):
-    xgboost = pytest.importorskip("xgboost")
-    random = np.random.default_rng(0)
-    X, y = random.normal(size=(400, 3)), random.normal(size=400)
-    model = xgboost.XGBRegressor(n_estimators=50, early_stopping_rounds=3, n_jobs=1)
-    model.fit(X[:200], y[:200], eval_set=[(X[200:], y[200:])], verbose=False)
-    used, built = model.best_iteration + 1, model.get_booster().num_boosted_rounds()
-    assert used < built
-    path = tmp_path / "early.json"
-    model.save_model(path)
-    code, out, _ = run("bench", path, *BENCH)
-    assert code == 0
-    assert f"early.json: {used} tree" in out
-    assert out.count("identical") == 2
-
-
 def test_inspect_prints_the_module_s_levels(run, small_model):
     module = skforge.compile_forest(skforge.load_forest(small_model))
     for level in ("schedule", "loops", "hir", "mir", "lir", "unroll-walks"):
@@ -719,26 +452,6 @@ def test_inspect_prints_the_module_s_levels(run, small_model):
         _, one, _ = run("inspect", small_model, f"--level={level}", "--rows=1")
         assert one == module.inspect(level, n_rows=1).rstrip() + "\n"
         assert one != out
-
-
-def test_inspect_tells_what_save_compared(run, small_model, tmp_path):
-    code, out, err = run("inspect", small_model, "--level=compared")
-    assert (code, out) == (2, "")
-    assert err == (
-        "error: small.json does not say on which rows it was compared with its model; "
-        "files of CompiledForests do that were saved with their model at hand.\n"
-    )
-    from sklearn.tree import DecisionTreeClassifier
-
-    rows = np.random.default_rng(0).normal(size=(60, 2))
-    tree = DecisionTreeClassifier(max_depth=3).fit(rows, rows[:, 0] > 0)
-    path = tmp_path / "tree.skforge"
-    skforge.save(skforge.CompiledForest(tree, tuning="off").fit(rows), path)
-    code, out, _ = run("inspect", path, "--level=compared")
-    lines = dict(line.split("  ", 1) for line in out.splitlines())
-    methods = "predict, predict_proba, predict_raw, predict_log_proba, apply"
-    assert code == 0
-    assert lines["ndarray"].strip() == lines["list, made"].strip() == methods
 
 
 @pytest.mark.parametrize("n_rows", [1, 4096])
@@ -754,18 +467,6 @@ def test_schedule_takes_what_inspect_prints(run, small_model, tmp_path, n_rows):
         assert (code, again) == (0, printed)
     _, loops, _ = run("inspect", small_model, one)
     assert run("inspect", small_model, f"--schedule={file}")[1] == loops
-
-
-@pytest.mark.parametrize(
-    ("target", "mnemonic"), [("x86-64-v3", "vmovss"), ("aarch64", "ldr\t")]
-)
-def test_inspect_shows_code_of_other_machines(run, small_model, target, mnemonic):
-    code, out, _ = run("inspect", small_model, "--level=asm", f"--target={target}")
-    assert code == 0
-    assert mnemonic in out
-    code, out, _ = run("inspect", small_model, "--level=llvm", f"--target={target}")
-    assert code == 0
-    assert f'"{target.split("-")[0]}' in out
 
 
 def test_inspect_of_a_gpu_schedule_ends_at_its_text(run, small_model):
@@ -791,25 +492,7 @@ def test_inspect_shows_ptx_where_nvrtc_is(run, small_model):
     assert ".target sm_80" in out
 
 
-def test_bench_of_a_gpu_target_on_the_cpu(run, small_model):
-    code, out, _ = run("bench", small_model, "--target=emulated", "--verbose", *BENCH)
-    assert code == 0
-    assert "emulated sm_80" in out
-
-
 def test_inspect_names_the_levels(run, small_model):
     code, out, err = run("inspect", small_model, "--level=sass")
     assert (code, out) == (2, "")
     assert "level must be one of schedule, loops, hir, mir, lir, " in err
-
-
-def test_output_that_cannot_say_times(small_model):
-    command = [sys.executable, "-m", "skforge", "bench", str(small_model), *BENCH]
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONIOENCODING": "ascii"},
-    )
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert b"speedup" in done.stdout

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor
+from sklearn.ensemble import ExtraTreesRegressor
 from sklearn.tree import DecisionTreeRegressor
 
 from skforge import load_forest
@@ -106,13 +106,6 @@ def test_some_trees_of_a_large_forest_stand_for_all(monkeypatch):
     for name in ("leaves", "walked", "rest"):
         sizes = getattr(some, name).size, getattr(whole, name).size
         assert sizes[0] == pytest.approx(sizes[1], rel=0.05)
-
-
-def test_tiles_of_wide_values_begin_at_the_roots():
-    model = HistGradientBoostingRegressor(max_iter=5, max_leaf_nodes=200)
-    forest = load_forest(model.fit(X.astype(np.float64), Y))
-    found = ForestCounts(forest, Target.parse("cpu"))
-    assert found.values.top == 0 and found.values.visits > found.three.visits
 
 
 def test_rows_end_half_way_down_a_tree_deeper_than_16_bits_count():

@@ -25,7 +25,6 @@ from skforge.compiler.schedule.families import (
 from skforge.compiler.schedule.ranges import BATCH_RANGES, BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.tuning import tune
 from tests.exactness.forests import MAKERS, drawn, forest, forest_of, tree
 from tests.turns import in_turns
 
@@ -110,15 +109,6 @@ def test_a_forest_with_large_sets_of_categories_stays_in_lanes() -> None:
     first = default_schedule.SHARED_ROWS
     assert table[1, first - 1] == lanes_schedule()
     assert table[first, None] == lanes_schedule(parallel=True)
-
-
-@pytest.mark.filterwarnings("error::RuntimeWarning")
-def test_a_forest_of_no_trees_has_walks_and_can_be_tuned() -> None:
-    none = forest_of([])
-    assert default_schedule.candidates(none, V4) == []
-    assert set(kinds(none, V4).values()) <= {"rows", "trees"}
-    found = tune(none, budget=0.2, records=None)
-    assert found.table
 
 
 def test_a_machine_with_slow_permutes_leaves_lanes_earlier() -> None:

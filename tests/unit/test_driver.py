@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 
 from skforge.compiler import driver
 from skforge.compiler.ir.hir.nodes import HirCache
-from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.nodes import Element
-from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.schedule import families
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
-from tests.exactness.forests import drawn, forest
+from tests.exactness.forests import drawn
 
 #: Schedules that the passes check, and one whose loops are checked without them.
 SCHEDULES = {
@@ -24,27 +20,6 @@ SCHEDULES = {
     "walks": Schedule(),
 }
 CONTRIBUTIONS = families.row_blocks(32).vectorize("b1").represent("contributions")
-
-
-@pytest.mark.parametrize("name", SCHEDULES)
-def test_checking_and_compiling_run_each_pass_once(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    runs: Counter[str] = Counter()
-
-    def counted(step: driver.NamedPass) -> driver.NamedPass:
-        def run(function: mir.Function, stage: driver.Stage) -> mir.Function:
-            runs[step.name] += 1
-            return step.run(function, stage)
-
-        return driver.NamedPass(step.name, run)
-
-    monkeypatch.setattr(driver, "MIR_PASSES", tuple(map(counted, driver.MIR_PASSES)))
-    module = compile_forest(forest("scalar"), SCHEDULES[name])
-    before = dict(runs)
-    module.compile_all()
-    assert runs == dict.fromkeys((step.name for step in driver.MIR_PASSES), 1)
-    assert ("take-blocks" in before) == (name != "walks")
 
 
 @pytest.mark.parametrize(

@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
-import copy
 import json
-import pickle
 import struct
-import subprocess
-import sys
-from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_matrix
-from sklearn.calibration import CalibratedClassifierCV
-from sklearn.compose import TransformedTargetRegressor
-from sklearn.ensemble import VotingClassifier
-from sklearn.model_selection import GridSearchCV
-from sklearn.multioutput import MultiOutputRegressor
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
-import skforge
-from skforge import CompiledForest, Schedule, compile_forest
-from skforge.compiler.forest.reference import draw_rows, reference_leaves, reference_raw
+from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.outputs import catboost as of_catboost
 from skforge.exceptions import (
-    InvalidInputError,
     InvalidModelError,
-    SkforgeError,
     UnsupportedModelError,
 )
 from tests.plain import plain
@@ -40,7 +23,6 @@ cb = pytest.importorskip("catboost")
 N = 300
 QUIET = {"verbose": 0, "allow_writing_files": False, "thread_count": 1}
 POLICIES = ("SymmetricTree", "Lossguide", "Depthwise")
-METHODS = ("predict", "predict_proba", "predict_log_proba")
 FILES = [f"{policy}.{kind}" for policy in POLICIES[:2] for kind in ("cbm", "json")]
 DAMAGED = "; the model is damaged, save it again."
 
@@ -62,20 +44,6 @@ def train(kind="Regressor", X=None, y=None, fit=(), **params):
     return getattr(cb, f"CatBoost{kind}")(**params).fit(X, y, **dict(fit))
 
 
-def odd_rows(forest, n=300, seed=7):
-    """Borders and their neighbours in both precisions, and no numbers."""
-    random = np.random.default_rng(seed)
-    values = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1e39, -1e39, 3.4028235e38, 1e-46]
-    rows = random.choice(values, (n, forest.n_features))
-    for feature in range(forest.n_features):
-        near = forest.threshold[forest.feature == feature].astype(np.float64)
-        if len(near):
-            near = [near, near + 1e-12, np.nextafter(near, np.inf), near - 1e-12]
-            at = random.random(n) < 0.6
-            rows[at, feature] = random.choice(np.concatenate(near), at.sum())
-    return rows
-
-
 def same_bits(actual, expected):
     actual, expected = np.asarray(actual), np.asarray(expected)
     assert actual.dtype == expected.dtype
@@ -91,232 +59,11 @@ def raw_of(model, rows, **params):
     return raw.reshape(len(rows), -1)
 
 
-def check(model, X, fast=None):
-    """Compare scores, leaves and answers on given, drawn and odd rows."""
-    forest = load_forest(model)
-    fast = plain(model).fit(X) if fast is None else fast
-    for rows in (X, X[:1], draw_rows(forest, 65, 1, 0.1), odd_rows(forest)):
-        same_bits(reference_raw(forest, rows), raw_of(model, rows))
-        leaves = forest.source_node[reference_leaves(forest, rows)]
-        wanted = model.calc_leaf_indexes(rows)
-        np.testing.assert_array_equal(leaves[:, : wanted.shape[1]], wanted)
-        same_bits(fast.predict_raw(rows).reshape(len(rows), -1), raw_of(model, rows))
-        for method in METHODS:
-            assert hasattr(fast, method) == hasattr(model, method)
-            if hasattr(model, method):
-                same_bits(getattr(fast, method)(rows), getattr(model, method)(rows))
-    return forest
-
-
 def classes(labels):
     """Return a function that draws labels for a signal."""
     return lambda signal: np.array(labels)[
         np.digitize(signal, np.linspace(-0.7, 0.7, len(labels) - 1))
     ]
-
-
-def several(signal):
-    return np.stack([signal > 0, signal > 0.5, signal < 0.2], 1).astype(int)
-
-
-LOSSES = {
-    **{loss: ("Regressor", loss, None) for loss in ("RMSE", "MAE", "Huber:delta=1")},
-    **{loss: ("Regressor", loss, None) for loss in ("Quantile:alpha=0.7", "LogCosh")},
-    **{loss: ("Regressor", loss, None) for loss in ("Expectile:alpha=0.3", "Cox")},
-    "Poisson": ("Regressor", "Poisson", np.abs),
-    "LogLinQuantile": ("Regressor", "LogLinQuantile", lambda y: np.abs(y) + 0.1),
-    "Tweedie": ("Regressor", "Tweedie:variance_power=1.5", np.abs),
-    "RMSEWithUncertainty": ("Regressor", "RMSEWithUncertainty", None),
-    "MultiRMSE": ("Regressor", "MultiRMSE", lambda y: np.stack([y, y * y, -y], 1)),
-    "MultiQuantile": ("Regressor", "MultiQuantile:alpha=0.2,0.5", None),
-    "Logloss": ("Classifier", "Logloss", classes([0, 1])),
-    "texts": ("Classifier", "Logloss", classes(["no", "yes"])),
-    "flags": ("Classifier", "Logloss", classes([False, True])),
-    "floats": ("Classifier", "Logloss", classes([1.0, 2.5])),
-    "Focal": ("Classifier", "Focal:focal_alpha=0.3;focal_gamma=1", classes([0, 1])),
-    "CrossEntropy": ("Classifier", "CrossEntropy", lambda y: (y > 0) * 0.7),
-    "MultiClass": ("Classifier", "MultiClass", classes([3, 5, 9])),
-    "four texts": ("Classifier", "MultiClass", classes(["a", "b", "ccc", "d"])),
-    "three floats": ("Classifier", "MultiClass", classes([0.5, 1.0, 2.0])),
-    "OneVsAll": ("Classifier", "MultiClassOneVsAll", classes([0, 1, 2])),
-    "MultiLogloss": ("Classifier", "MultiLogloss", several),
-    "MultiCrossEntropy": (
-        "Classifier",
-        "MultiCrossEntropy",
-        lambda y: several(y) * 0.7,
-    ),
-}
-
-
-@pytest.mark.parametrize("name", LOSSES)
-def test_answers_of_each_loss_from_models_files_and_plain_data(name, tmp_path):
-    kind, loss, target = LOSSES[name]
-    X, signal = make_rows()
-    y = signal if target is None else target(signal)
-    model = train(kind, X, y, loss_function=loss)
-    check(model, X)
-    kept = plain(model).fit(X).drop_estimator()
-    same_bits(kept.predict(X), model.predict(X))
-    for suffix in ("cbm", "json"):
-        path = tmp_path / f"model.{suffix}"
-        model.save_model(path, format=suffix)
-        fast = plain(path).fit(X)
-        same_bits(fast.predict_raw(X).reshape(N, -1), raw_of(model, X))
-        same_bits(fast.predict(X), model.predict(X))
-        if kind == "Classifier":
-            same_bits(fast.predict_proba(X), model.predict_proba(X))
-
-
-@pytest.mark.parametrize(
-    "name", [name for name, (kind, *_) in LOSSES.items() if kind == "Classifier"]
-)
-@pytest.mark.parametrize("scale", [1, 400])
-def test_logarithms_of_probabilities_of_every_state(name, scale, tmp_path):
-    _, loss, target = LOSSES[name]
-    X, signal = make_rows()
-    model = train("Classifier", X, target(signal), loss_function=loss, depth=6)
-    bias = model.get_scale_and_bias()[1]
-    model.set_scale_and_bias(scale, np.ravel(bias).tolist())
-    fast = plain(model).fit(X)
-    skforge.save(fast, tmp_path / "m.skforge")
-    states = [fast, pickle.loads(pickle.dumps(fast)), plain(model).fit(X)]
-    states = [*states[:2], states[2].drop_estimator()]
-    for state in (*states, skforge.load(tmp_path / "m.skforge")):
-        for rows in (X, X[:1], X[:0], odd_rows(fast.forest_), X.tolist()):
-            for _ in range(2):
-                answer = state.predict_log_proba(rows)
-                wanted = model.predict_log_proba(rows)
-                same_bits(answer, wanted)
-                assert answer.flags.c_contiguous == wanted.flags.c_contiguous
-                assert answer.flags.f_contiguous == wanted.flags.f_contiguous
-    asked = fast.counters()["library"]
-    fast.predict_log_proba(X)
-    assert fast.counters()["library"] == asked
-
-
-@pytest.mark.parametrize("labels", [[0, 1], ["a", "b", "c"]])
-def test_logarithms_of_rows_with_texts(labels, tmp_path):
-    pandas = pytest.importorskip("pandas")
-    X, signal = make_rows(missing=0)
-    texts = np.random.default_rng(0).choice(["x", "y", "z"], N)
-    frame = pandas.DataFrame(X[:, :3], columns=[*"abc"]).assign(b=texts)
-    model = train("Classifier", frame, classes(labels)(signal), cat_features=["b"])
-    fast = plain(model).fit(frame)
-    skforge.save(fast, tmp_path / "m.skforge")
-    records = frame.to_dict("records")
-    for state in (fast, skforge.load(tmp_path / "m.skforge")):
-        for rows in (frame, frame[:1], records, records[0], frame.to_numpy()):
-            wanted = model.predict_log_proba(frame[: 1 if rows is records[0] else N])
-            wanted = wanted[: 1 if isinstance(rows, dict) else len(rows)]
-            for _ in range(2):
-                same_bits(state.predict_log_proba(rows), wanted)
-    assert fast.counters()["library"]["calls"] == 0
-
-
-@pytest.mark.parametrize("name", ["Logloss", "MultiClass", "MultiLogloss"])
-def test_exports_choose_classes_as_integers(name, tmp_path):
-    kind, loss, target = LOSSES[name]
-    X, signal = make_rows()
-    model = train(kind, X, target(signal), loss_function=loss, iterations=3)
-    skforge.export(load_forest(model), tmp_path / "model")  # which runs it
-    facts = json.loads((tmp_path / "model" / "model.json").read_text())
-    columns = 3 if name == "MultiLogloss" else 1
-    wanted = {"dtype": "int64", "columns": columns}
-    assert facts["verified_here"] and facts["functions"]["predict_class"] == wanted
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("nan_mode", ["Min", "Max", "Forbidden"])
-def test_trees_of_each_shape_send_missing_values_their_way(policy, nan_mode):
-    X, y = make_rows(missing=0 if nan_mode == "Forbidden" else 0.2)
-    model = train(X=X, y=y, grow_policy=policy, nan_mode=nan_mode, depth=6)
-    forest = check(model, X)
-    right = nan_mode == "Max"
-    assert (forest.missing_left != right).all()
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-def test_all_kernels_of_the_default_schedules(policy):
-    X, y = make_rows()
-    for kind, target in (("Regressor", y), ("Classifier", classes([0, 1, 2])(y))):
-        model = train(kind, X, target, grow_policy=policy, iterations=40)
-        rows = draw_rows(load_forest(model), 1000, 3, 0.1)
-        fast = CompiledForest(model, tuning="off").fit(X)
-        for n in (1, 3, 64, 1000):
-            same_bits(
-                fast.predict_raw(rows[:n]),
-                model.predict(rows[:n], prediction_type="RawFormulaVal"),
-            )
-
-
-@pytest.mark.parametrize(
-    "seed",
-    [*range(6), *(pytest.param(s, marks=pytest.mark.slow) for s in range(6, 150))],
-)
-def test_models_by_chance(seed):
-    random = np.random.default_rng(seed)
-    X, signal = make_rows(seed, missing=random.choice([0, 0.05, 0.4]))
-    policy = random.choice(POLICIES)
-    name = random.choice([*LOSSES])
-    kind, loss, target = LOSSES[name]
-    model = train(
-        kind,
-        X,
-        signal if target is None else target(signal),
-        loss_function=loss,
-        grow_policy=policy,
-        iterations=int(random.integers(1, 30)),
-        depth=int(random.integers(1, 9)),
-        border_count=int(random.choice([2, 16, 254, 700])),
-        nan_mode=random.choice(["Min", "Max"]),
-        random_strength=float(random.choice([0, 5])),
-        random_seed=seed,
-    )
-    leaves = model.get_leaf_values()
-    spread = 10.0 ** random.integers(-6, 6, len(leaves))
-    if random.random() < 0.5 and loss[:4] in ("RMSE", "MAE", "Mult", "Logl"):
-        model.set_leaf_values(leaves * spread)
-        path = model._serialize_model()
-        model = type(model)(loss_function=loss).load_model(blob=path)
-    check(model, X)
-
-
-def test_rankers_and_models_without_a_kind_give_scores():
-    X, signal = make_rows()
-    group = np.repeat(np.arange(N // 10), 10)
-    ranker = train("Ranker", X, np.digitize(signal, [0, 1]), {"group_id": group})
-    assert check(ranker, X).task == "ranking"
-    base = cb.CatBoost({"loss_function": "Logloss", "iterations": 5, **QUIET})
-    base.fit(X, signal > 0)
-    assert check(base, X).task == "regression"
-
-
-def test_labels_above_a_threshold(tmp_path):
-    X, signal = make_rows()
-    model = train("Classifier", X, signal > 0)
-    default = model.predict(X)
-    for threshold in (0.25, 0.9):
-        model.set_probability_threshold(threshold)
-        check(model, X)
-        assert (model.predict(X) != default).any()
-        model.save_model(tmp_path / "model.cbm")
-        same_bits(plain(tmp_path / "model.cbm").fit(X).predict(X), model.predict(X))
-
-
-def test_shrunk_and_summed_models_and_those_that_go_on(tmp_path):
-    X, signal = make_rows()
-    first = train(X=X, y=signal)
-    more = train(X=X, y=signal, fit={"init_model": first}, iterations=4)
-    check(more, X)
-    more.shrink(7, 2)
-    check(more, X)
-    summed = cb.sum_models([first, more], weights=[0.3, 1.7])
-    check(summed, X)
-    two = [train("Classifier", X, signal > at) for at in (0, 0.3)]
-    summed = cb.sum_models(two, weights=[0.5, 0.5])
-    check(summed, X)
-    summed.save_model(tmp_path / "model.cbm")
-    same_bits(plain(tmp_path / "model.cbm").fit(X).predict_raw(X), summed.predict(X))
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -330,208 +77,6 @@ def test_some_of_the_trees_of_two_targets(policy):
         same_bits(reference_raw(forest, X), wanted)
 
 
-def test_other_methods_and_arguments_are_the_models_own(tmp_path):
-    X, y = make_rows()
-    model = train("Classifier", X, y > 0)
-    fast = plain(model).fit(X)
-    before = fast.counters()["library"]["calls"]
-    for kind in ("RawFormulaVal", "Probability", "Class", "LogProbability"):
-        same_bits(
-            fast.predict(X, prediction_type=kind),
-            model.predict(X, prediction_type=kind),
-        )
-    assert fast.counters()["library"]["calls"] == before + 1  # of logarithms
-    skforge.save(fast, tmp_path / "m.skforge")
-    stored = skforge.load(tmp_path / "m.skforge")
-    wanted = model.predict(X, prediction_type="Probability")
-    same_bits(stored.predict(X, prediction_type="Probability"), wanted)
-    same_bits(fast.predict(X, ntree_end=3), model.predict(X, ntree_end=3))
-    assert fast.score(X, y > 0) == model.score(X, y > 0)
-    assert fast.predict(X[0]) == model.predict(X[0])
-
-
-def test_arguments_for_files_have_another_way(contents):
-    X, _ = make_rows()
-    fast = plain(contents[FILES[0]]).fit(X)
-    for name, value, way in (
-        ("prediction_type", "Class", "call predict_raw"),
-        (
-            "num_iteration",
-            2,
-            "compile load_forest(model, iteration_range=(begin, end)), which reads the "
-            "boosting rounds of your choice",
-        ),
-    ):
-        with pytest.raises(InvalidInputError) as error:
-            fast.predict(X, **{name: value})
-        text = f"predict of a model read from a file takes no {name}; {way}."
-        assert str(error.value) == text
-
-
-def test_a_changed_model_is_noticed():
-    X, y = make_rows()
-    model = train(X=X, y=y)
-    fast = plain(model).fit(X)
-    model.shrink(5)
-    with pytest.raises(InvalidModelError, match="has changed since it was compiled"):
-        fast.predict(X, ntree_end=2)
-
-
-def test_artifacts_need_no_catboost(tmp_path):
-    X, y = make_rows()
-    for kind, target in (("Regressor", y), ("Classifier", classes(["a", "b", "c"])(y))):
-        model = train(kind, X, target)
-        skforge.save(plain(model).fit(X), tmp_path / "model.skforge")
-        np.save(tmp_path / "X.npy", X)
-        code = (
-            "import sys; sys.modules['catboost'] = None; import numpy as np, skforge;"
-            f"fast = skforge.load({str(tmp_path / 'model.skforge')!r});"
-            f"np.save({str(tmp_path / 'y.npy')!r},"
-            f"fast.predict(np.load({str(tmp_path / 'X.npy')!r})))"
-        )
-        subprocess.run([sys.executable, "-c", code], check=True)
-        same_bits(np.load(tmp_path / "y.npy", allow_pickle=True), model.predict(X))
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("name", ["RMSE", "MultiClass"])
-def test_covers_are_training_rows_and_contributions_add_up(policy, name, tmp_path):
-    kind, loss, target = LOSSES[name]
-    X, signal = make_rows()
-    y = signal if target is None else target(signal)
-    model = train(kind, X, y, loss_function=loss, grow_policy=policy)
-    model.save_model(tmp_path / "model.json", format="json")
-    for forest in (load_forest(model), load_forest(tmp_path / "model.json")):
-        reached = np.bincount(reference_leaves(forest, X).ravel())
-        ends = np.flatnonzero(forest.leaf[: forest.tree_offset[8]] >= 0)
-        rows = np.zeros(len(forest.leaf))
-        rows[: len(reached)] = reached
-        np.testing.assert_array_equal(forest.cover[ends], rows[ends])
-    fast = plain(model).fit(X)
-    values = fast.predict_contribs(X)
-    np.testing.assert_allclose(values.sum(-1), fast.predict_raw(X), atol=1e-13)
-    # CatBoost's values differ for other trees with one output
-    if policy == "SymmetricTree" or name == "MultiClass":
-        own = model.get_feature_importance(cb.Pool(X), type="ShapValues")
-        np.testing.assert_allclose(values, own, atol=1e-13)
-
-
-def test_contributions_need_numbers_that_float32_holds():
-    X, y = make_rows()
-    fast = plain(train(X=X, y=y, iterations=3)).fit(X)
-    beyond = np.full((1, X.shape[1]), 1e300)
-    fast.predict(beyond)
-    with pytest.raises(InvalidInputError, match="with numbers that float32 holds"):
-        fast.predict_contribs(beyond)
-
-
-def test_an_unfitted_model_is_trained():
-    X, y = make_rows()
-    fast = plain(cb.CatBoostRegressor(iterations=5, **QUIET)).fit(X, y)
-    same_bits(fast.predict(X), fast.estimator_.predict(X))
-    with pytest.raises(InvalidModelError) as error:
-        load_forest(cb.CatBoostRegressor())
-    text = "This CatBoostRegressor is not fitted; call fit before load_forest."
-    assert str(error.value) == text
-
-
-def test_pipelines_and_wrappers_around_models():
-    X, signal = make_rows(missing=0)
-    regressor = cb.CatBoostRegressor(iterations=4, **QUIET)
-    classifier = cb.CatBoostClassifier(iterations=4, **QUIET)
-    classes_ = np.digitize(signal, [-0.5, 0.5])
-    for model, y in (
-        (make_pipeline(StandardScaler(), regressor), signal),
-        (make_pipeline(StandardScaler(), classifier), classes_),
-        (CalibratedClassifierCV(classifier, cv=2), classes_),
-        (VotingClassifier([("a", classifier)], voting="soft"), signal > 0),
-        (
-            TransformedTargetRegressor(
-                regressor, func=np.arcsinh, inverse_func=np.sinh
-            ),
-            signal,
-        ),
-        (MultiOutputRegressor(regressor), np.stack([signal, -signal], 1)),
-        (GridSearchCV(regressor, {"depth": [2, 3]}, cv=2), signal),
-    ):
-        fast = plain(model.fit(X, y)).fit(X)
-        same_bits(fast.predict(X), model.predict(X))
-        if hasattr(model, "predict_proba"):
-            same_bits(fast.predict_proba(X), model.predict_proba(X))
-        assert fast.counters()["library"]["calls"] == 0
-
-
-@pytest.mark.parametrize("kind", ["alone", "nothing", "voting", "calibrated"])
-def test_pipelines_without_a_step_before_the_model(kind):
-    """A CatBoost model that was pickled or copied says that it takes 0 columns."""
-    pandas = pytest.importorskip("pandas")
-    X, signal = make_rows(missing=0)
-    frame = pandas.DataFrame(X.astype(float), columns=[*"abcde"])
-    classifier = cb.CatBoostClassifier(iterations=4, **QUIET)
-    pipeline = make_pipeline("passthrough", classifier)
-    model = {
-        "alone": make_pipeline(classifier),
-        "nothing": pipeline,
-        "voting": VotingClassifier([("a", pipeline)], voting="soft"),
-        "calibrated": make_pipeline(None, CalibratedClassifierCV(classifier, cv=2)),
-    }[kind].fit(frame, signal > 0)
-    fast = plain(model).fit(frame)
-    copies = [pickle.loads(pickle.dumps(fast)), copy.deepcopy(fast)]
-    copies.append(plain(pickle.loads(pickle.dumps(model))).fit(frame))
-    for made in (fast, *copies):
-        for rows in (frame, frame[[*"edcba"]], frame[:1], frame.to_numpy(), X):
-            same_bits(made.predict_proba(rows), model.predict_proba(rows))
-        expected = model.predict_proba(frame[:2])
-        same_bits(made.predict_proba(frame[:2].to_dict("records")), expected)
-
-
-@pytest.mark.parametrize(
-    "name", ["Poisson", "RMSEWithUncertainty", "MultiClass", "four texts"]
-)
-def test_scores_beyond_the_limits_of_the_exponential(name):
-    kind, loss, target = LOSSES[name]
-    X, signal = make_rows()
-    model = train(
-        kind, X, signal if target is None else target(signal), loss_function=loss
-    )
-    leaves, greatest = model.get_leaf_values(), np.abs(raw_of(model, X)).max()
-    for largest in (700, 1500, 1e6):
-        model.set_leaf_values(leaves * (largest / greatest))
-        # its own predict goes on with the old values
-        scaled = type(model)(loss_function=loss).load_model(
-            blob=model._serialize_model()
-        )
-        check(scaled, X)
-        assert np.abs(raw_of(scaled, X)).max() > 0.8 * largest
-
-
-@pytest.mark.parametrize(
-    "name", ["Poisson", "Tweedie", "RMSEWithUncertainty", "MultiClass", "four texts"]
-)
-def test_compiled_entries_answer_one_row_and_few(name, tmp_path):
-    kind, loss, target = LOSSES[name]
-    X, signal = make_rows()
-    y = signal if target is None else target(signal)
-    model = train(kind, X, y, loss_function=loss, iterations=40)
-    fast = CompiledForest(model).fit(X)
-    fast.warm_up([1, 2, 3, 5, 8])
-    skforge.save(fast, tmp_path / "model.skforge")
-    kept = CompiledForest(model).fit(X).drop_estimator()
-    forms = fast, pickle.loads(pickle.dumps(fast)), kept
-    rows = np.concatenate([X, odd_rows(fast.forest_)])
-    for form in (*forms, skforge.load(tmp_path / "model.skforge")):
-        for method in METHODS[: 1 + hasattr(model, "predict_proba")]:
-            ask, wanted = getattr(form, method), getattr(model, method)
-            for n in (1, 2, 3, 5, 8):
-                for first in range(0, len(rows) - n, 23):
-                    part = rows[first : first + n]
-                    same_bits(ask(part), wanted(part))
-                    same_bits(ask(part.tolist()), wanted(part))
-        entries = form._predictor.entries
-        assert all(entry is not None for entry in entries.values())
-        assert {*entries} >= {"predict"}
-
-
 def test_the_exponential_at_its_limits():
     values = [-1e300, -709.0, -708.39641853226408, -708.39, 0.0, -0.0, 709.7, 709.79]
     values += [np.inf, -np.inf, 1.0, -1.0, 1e-300]
@@ -540,118 +85,6 @@ def test_the_exponential_at_its_limits():
         with np.errstate(over="ignore"):
             wanted = np.exp(values[:n])
         assert np.allclose(found, wanted, rtol=1e-12, atol=3e-308)
-
-
-# ------------------------------------------------------------------- rows
-
-
-def test_frames_are_matched_by_name():
-    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
-    X, y = make_rows()
-    frame = pandas.DataFrame(X.astype(np.float64), columns=list("abcde"))
-    frame["d"] = frame["d"].fillna(0).astype(int)
-    frame["e"] = frame["e"] > 0
-    frame["c"] = frame["c"].astype("Float32")
-    model = train(X=frame, y=y)
-    fast = plain(model).fit(frame)
-    wanted = model.predict(frame)
-    wider = frame.assign(z=1)[[*"zedcba"]]
-    tables = [polars.from_pandas(one) for one in (frame, wider)]
-    library = fast.counters()["library"]["calls"]
-    for rows in (frame, frame[[*"edcba"]], wider, *tables, frame.to_numpy("f8")):
-        same_bits(fast.predict(rows), wanted)
-        same_bits(fast.predict(rows), model.predict(rows))
-    large = polars.from_pandas(frame.assign(a=frame["a"] * 1e30))
-    same_bits(fast.predict(large), model.predict(large))
-    assert fast.counters()["library"]["calls"] == library
-    whole = polars.from_pandas(frame.assign(a=2**53 + 1))
-    same_bits(fast.predict(whole), model.predict(whole))
-    assert fast.counters()["library"]["calls"] > library
-    same_bits(fast.predict(frame.iloc[0].to_dict()), wanted[:1])
-    kept = fast.drop_estimator()
-    for rows in (frame, wider, *tables):
-        same_bits(kept.predict(rows), wanted)
-    renamed = frame.rename(columns={"a": "other"})
-    with pytest.raises(cb.CatBoostError, match="feature with name a"):
-        fast.predict(renamed)
-    with pytest.raises(SkforgeError):
-        kept.predict(renamed)
-
-
-@pytest.mark.parametrize("named", [True, False])
-@pytest.mark.parametrize("kind", ["text", "date", "category", "boolean", "Float64"])
-def test_a_further_column_that_catboost_cannot_read(named, kind):
-    """CatBoost does not read it, and takes numbers alone."""
-    pandas = pytest.importorskip("pandas")
-    X, y = make_rows()
-    frame = pandas.DataFrame(X.astype(np.float64), columns=list("abcde"))
-    model = train(X=frame if named else X, y=y)
-    fast = plain(model).fit(frame if named else X)
-    further = {
-        "text": "oslo",
-        "date": pandas.Timestamp("2026-01-01"),
-        "category": pandas.Categorical([*"xy"] * (N // 2)),
-        "boolean": pandas.array([True, None] * (N // 2), "boolean"),
-        "Float64": pandas.array([1.0, None] * (N // 2), "Float64"),
-    }
-    rows = frame.assign(z=further[kind])
-    if kind == "Float64":
-        library = fast.counters()["library"]["calls"]
-        same_bits(fast.predict(rows), model.predict(rows))
-        assert fast.counters()["library"]["calls"] == library
-        return
-    with pytest.raises(cb.CatBoostError) as expected:
-        model.predict(rows)
-    with pytest.raises(cb.CatBoostError) as error:
-        fast.predict(rows)
-    assert str(error.value) == str(expected.value)
-
-
-def test_arrays_lists_and_sparse_rows():
-    sparse = pytest.importorskip("scipy.sparse")
-    X, y = make_rows(missing=0)
-    X[np.abs(X) < 0.3] = 0
-    model = train(X=X, y=y)
-    fast = plain(model).fit(X)
-    wide = np.repeat(X, 2, axis=1)
-    large = X.astype(np.float64) * 1e300
-    numbers = X.astype(np.int64) * (2**40 + 1)
-    rows = [X.astype("f8"), np.asfortranarray(X), X.astype("f2"), X > 0, numbers, large]
-    rows += [X.tolist(), X.astype(object), X.astype(str), wide, X[::2], X[:, ::-1]]
-    rows += [sparse.csr_matrix(X), sparse.csc_matrix(X), X[:0]]
-    for one in rows:
-        same_bits(fast.predict(one), model.predict(one))
-    with pytest.raises(cb.CatBoostError):
-        fast.predict(X[:, :2])
-
-
-def test_frames_of_objects_are_numbers():
-    pandas = pytest.importorskip("pandas")
-    X, y = make_rows()
-    names = [f"c{i}" for i in range(X.shape[1])]
-    frame = pandas.DataFrame(X.astype(float), columns=names)
-    model = train(X=frame, y=y)
-    fast = plain(model).fit(frame)
-    objects = frame.astype(object)
-    values = [None, True, np.bool_(False), 3, 2**53 + 1, 10**30, np.float32(0.1)]
-    values += [Decimal("0.1"), np.int64(2**53 + 1), np.inf]
-    for at, value in enumerate(values):
-        objects.iloc[at::50, 0] = value
-    rows = [objects, objects[:1], objects[names[::-1]], objects.assign(c0=frame.c0)]
-    for one in rows:
-        same_bits(fast.predict(one), model.predict(one))
-    assert fast.counters()["library"]["calls"] == 0
-    objects.iloc[3, 1] = 1e300  # infinite as float32
-    same_bits(fast.predict(objects), model.predict(objects))
-    for value in (pandas.NA, "x", 1j, 10**400):
-        objects.iloc[3, 1] = value
-        with pytest.raises(cb.CatBoostError):
-            fast.predict(objects)
-    flags = frame.assign(c0=pandas.array([True, None] * (N // 2), "boolean"))
-    with pytest.raises(cb.CatBoostError):
-        fast.predict(flags)
-    flags = frame.assign(c0=X[:, 0] > 0)
-    same_bits(fast.predict(flags), model.predict(flags))
 
 
 # ---------------------------------------------------------------- refusals
@@ -683,40 +116,6 @@ def test_texts_and_embeddings_are_refused():
         with pytest.raises(UnsupportedModelError) as error:
             plain(cb.CatBoostClassifier(**{short: [name]}, **QUIET)).fit(rows, y > 0)
         assert str(error.value) == text
-
-
-@pytest.mark.parametrize("bias", [0.0, 1.25])
-@pytest.mark.parametrize("scale", [0.3, -2.0])
-def test_sums_are_scaled(scale, bias, tmp_path):
-    X, y = make_rows()
-    for kind, target, biases in (
-        ("Regressor", y, bias),
-        ("Classifier", y > 0, bias),
-        ("Regressor", np.stack([y, -y], 1), [bias, 0.0]),
-    ):
-        loss = {"loss_function": "MultiRMSE"} if np.ndim(target) > 1 else {}
-        model = train(kind, X, target, **loss)
-        model.set_scale_and_bias(scale, biases)
-        check(model, X)
-        later = load_forest(model, iteration_range=(2, 5))
-        same_bits(reference_raw(later, X), raw_of(model, X, ntree_start=2, ntree_end=5))
-        skforge.save(plain(model).fit(X), tmp_path / "m.skforge")
-        stored = skforge.load(tmp_path / "m.skforge").predict_raw(X)
-        same_bits(stored.reshape(len(X), -1), raw_of(model, X))
-    with pytest.raises(UnsupportedModelError, match="only add leaf values"):
-        skforge.export(load_forest(model), tmp_path / "library")
-    with pytest.raises(UnsupportedModelError, match="multiplies its sums"):
-        compile_forest(model).predict_contribs(X)
-
-
-def test_members_of_a_wrapper_keep_their_scales():
-    X, y = make_rows()
-    both = np.stack([y, -y], 1)
-    model = MultiOutputRegressor(cb.CatBoostRegressor(iterations=5, **QUIET))
-    model.fit(X, both)
-    for scale, member in enumerate(model.estimators_, 2):
-        member.set_scale_and_bias(scale / 3, float(scale))
-    same_bits(plain(model).fit(X).predict(X), model.predict(X))
 
 
 # ------------------------------------------------------------ damaged files
@@ -822,26 +221,6 @@ def test_damaged_information_about_classes(suffix, tmp_path):
         assert str(error.value) == what + DAMAGED
 
 
-def test_files_are_recognised_by_content(contents, tmp_path):
-    X, _ = make_rows()
-    for name, data in contents.items():
-        path = tmp_path / f"{name}.dat"
-        path.write_bytes(data)
-        whole = load_forest(path)
-        assert whole.content_hash() == load_forest(data).content_hash()
-        module = compile_forest(path, schedule=Schedule())
-        same_bits(module.predict_raw(X)[:, None], reference_raw(whole, X))
-    with pytest.raises(InvalidModelError) as error:
-        load_forest(b"CBM1\x48\x1c\0\0")
-    assert str(error.value) == f"it has 8 bytes{DAMAGED}"
-    later = contents[FILES[0]].replace(b"FlabuffersModel_v1", b"FlabuffersModel_v2")
-    assert refused(later) == (
-        "The model has the format 'FlabuffersModel_v2' with 19 fields, not "
-        "'FlabuffersModel_v1' with 19, which may change predictions, so the model "
-        "cannot be compiled."
-    )
-
-
 def test_dropped_columns_are_as_many_as_files_may_have(tmp_path):
     """A place far behind the last column would take memory for all before it."""
     random = np.random.default_rng(0)
@@ -858,19 +237,3 @@ def test_dropped_columns_are_as_many_as_files_may_have(tmp_path):
     assert str(error.value) == (
         f"it has a column 70000, but only 2 of those before{DAMAGED}"
     )
-
-
-@pytest.mark.parametrize("boosting", ["Plain", "Ordered"])
-def test_the_bias_is_no_tree(boosting):
-    X, y = make_rows()
-    model = train(X=X, y=y, boosting_type=boosting)
-    module, leaves = compile_forest(model), model.calc_leaf_indexes(X)
-    for rows in (X, X[:1], X[:0]):
-        found = module.apply(rows)
-        assert found.flags.c_contiguous
-        np.testing.assert_array_equal(found, leaves[: len(rows)])
-    gaps = csr_matrix(np.nan_to_num(X))
-    wanted = model.calc_leaf_indexes(gaps.toarray())
-    np.testing.assert_array_equal(module.apply(gaps), wanted)
-    # which adds to the scores all the same
-    assert module.predict_per_tree(X).shape == (len(X), leaves.shape[1] + 1)

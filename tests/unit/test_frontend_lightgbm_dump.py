@@ -11,13 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-import skforge
-from skforge import compile_forest
 from skforge.compiler.forest.reference import reference_leaves, reference_raw
 from skforge.compiler.frontends import load_forest
-from skforge.compiler.outputs.functions import UNKNOWN
 from skforge.exceptions import InvalidModelError, SkforgeError, UnsupportedModelError
-from tests.plain import plain
 
 lgb = pytest.importorskip("lightgbm")
 
@@ -61,30 +57,6 @@ def test_a_dump_is_the_forest_of_its_text(path):
     assert dump.feature_names == text.feature_names
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize(
-    ("objective", "params"),
-    [
-        ("regression", {}),
-        ("multiclass", {}),
-        ("regression", {"zero_as_missing": True}),
-        ("regression", {"use_missing": False}),
-        (
-            "regression",
-            {"boosting": "rf", "bagging_freq": 1, "bagging_fraction": 0.5},
-        ),
-    ],
-)
-def test_files_predict_as_the_booster(objective, params, tmp_path):
-    booster, X = train(objective, **params)
-    for name, indent in (("model.json", None), ("model.txt", 2)):
-        path = tmp_path / name
-        path.write_text(json.dumps(booster.dump_model(), indent=indent))
-        fast = plain(str(path)).fit(X)
-        raw = booster.predict(X, raw_score=True)
-        np.testing.assert_array_equal(fast.predict_raw(X), raw)
-
-
 def test_infinite_thresholds_are_1e300_in_dumps():
     """A test of whether a value is missing; LightGBM's JSON cannot write infinity."""
     X = np.linspace(-1, 1, 200).reshape(-1, 1)
@@ -96,45 +68,6 @@ def test_infinite_thresholds_are_1e300_in_dumps():
     rows = np.array([[np.nan], [np.inf], [-np.inf], [1.5e300], [1.0]])
     np.testing.assert_array_equal(
         reference_raw(forest, rows)[:, 0], booster.predict(rows)
-    )
-
-
-def test_an_early_dump_has_scores_and_no_predictions(tmp_path):
-    """LightGBM names the objective in dumps since 2.2.3, beside average_output."""
-    path = DATA / "2.1.2-binary.json"
-    expected = np.load(DATA / "2.1.2.npz")
-    X, name = expected["X"], "2.1.2-binary.txt"
-    module, fast = compile_forest(path), plain(str(path)).fit(X)
-    skforge.save(fast, tmp_path / "a.skforge")
-    for model in (module, fast, skforge.load(tmp_path / "a.skforge")):
-        np.testing.assert_array_equal(model.predict_raw(X), expected[f"{name}:raw"])
-        np.testing.assert_array_equal(model.apply(X), expected[f"{name}:leaf"])
-        assert model.predict_contribs(X).shape == (len(X), 4)
-        with pytest.raises(UnsupportedModelError) as error:
-            model.predict(X)
-        assert str(error.value) == UNKNOWN
-        with pytest.raises(AttributeError) as missing:
-            model.predict_proba(X)
-    assert str(missing.value) == (
-        f"'CompiledForest' object has no attribute 'predict_proba'. {UNKNOWN}"
-    )
-    skforge.export(module, tmp_path / "own", kind="c")
-    left_out = json.loads((tmp_path / "own" / "own.json").read_text())["left_out"]
-    assert left_out == {"predict": "the model does not name its objective"}
-
-
-@pytest.mark.parametrize("objective", ["binary", None])
-def test_a_dump_with_average_output_has_predictions(objective):
-    """A later dump without an objective is of the user's own: raw scores."""
-    dump = json.loads((DATA / "2.1.2-binary.json").read_text())
-    dump |= {"average_output": False}
-    if objective is not None:
-        dump["objective"] = "binary sigmoid:1.93226"
-    expected = np.load(DATA / "2.1.2.npz")
-    kind = "raw" if objective is None else "value"
-    np.testing.assert_array_equal(
-        compile_forest(dump).predict(expected["X"]),
-        expected[f"2.1.2-binary.txt:{kind}"],
     )
 
 

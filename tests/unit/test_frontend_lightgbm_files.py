@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-import subprocess
-import sys
 import tracemalloc
 from pathlib import Path
 
@@ -73,21 +71,6 @@ def test_trees_end_with_an_empty_line(sizes):
     damaged = f"{head.rstrip()}{end}{tail}"
     with pytest.raises(InvalidModelError, match=r"Tree \d+ does not end with an empty"):
         load_forest(damaged)
-
-
-def test_files_load_without_lightgbm():
-    code = (
-        "import sys; sys.modules['lightgbm'] = None\n"
-        "from skforge.compiler.frontends import load_forest\n"
-        "print([load_forest(p).n_trees for p in sys.argv[1:]])"
-    )
-    names = ["4.7.0-dart.txt", "4.7.0-multiclass.txt"]
-    output = subprocess.check_output(
-        [sys.executable, "-c", code, *(str(DATA / n) for n in names)],
-        text=True,
-        cwd=Path(__file__).parents[2],
-    )
-    assert output == "[4, 12]\n"
 
 
 @pytest.mark.parametrize("name", ["NYC_taxi", "mixed_categorical", "multiclass"])

@@ -7,22 +7,18 @@ import json
 import math
 import random
 import struct
-import subprocess
-import sys
 import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from skforge import load, save
 from skforge.compiler.forest.reference import reference_leaves, reference_raw
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.frontends.xgboost import ubjson as _ubjson
 from skforge.compiler.frontends.xgboost.model import _version, forest_from_document
 from skforge.exceptions import InvalidModelError, SkforgeError, UnsupportedModelError
 from tests.answers_of import apply_transform
-from tests.plain import plain
 
 DATA = Path(__file__).parents[1] / "data" / "xgboost"
 FILES = sorted(p for p in DATA.iterdir() if p.suffix in (".json", ".ubj"))
@@ -57,21 +53,6 @@ def test_files_predict_as_the_version_that_wrote_them(path):
     np.testing.assert_array_equal(
         leaves, expected[f"{path.name}:leaf"].reshape(leaves.shape)
     )
-
-
-@pytest.mark.parametrize(
-    "name", ["expectile.json", "expectile.ubj", "vector-dart.json"]
-)
-def test_what_releases_from_3_3_train(name, tmp_path):
-    """Expectiles that are sums of increments, and vector leaves with dropout."""
-    expected = np.load(DATA / "3.4.1.npz")
-    X = expected["X"]
-    fast = plain(DATA / f"3.4.1-{name}").fit(X)
-    save(fast, tmp_path / "model.skforge")
-    for one in (fast, load(tmp_path / "model.skforge")):
-        same_bits(one.predict_raw(X), expected[f"3.4.1-{name}:margin"])
-        for n in (len(X), *[1] * 4):  # few rows have an entry in the end
-            same_bits(one.predict(X[:n]), expected[f"3.4.1-{name}:value"][:n])
 
 
 def test_zeros_of_dropout_up_to_3_2_have_no_sign():
@@ -120,21 +101,6 @@ def test_both_formats_give_the_same_forest(tmp_path):
         saved = load_forest(tmp_path / "m.json").outputs
         if saved.function != "sorted":  # quantiles, once XGBoost 3.4 has saved them
             assert hashes == {load_forest(path).content_hash()}
-
-
-def test_files_load_without_xgboost():
-    code = (
-        "import sys; sys.modules['xgboost'] = None\n"
-        "from skforge.compiler.frontends import load_forest\n"
-        "print([load_forest(p).n_trees for p in sys.argv[1:]])"
-    )
-    names = ["3.2.0-dart.json", "3.2.0-softprob.ubj"]
-    output = subprocess.check_output(
-        [sys.executable, "-c", code, *(str(DATA / n) for n in names)],
-        text=True,
-        cwd=Path(__file__).parents[2],
-    )
-    assert output == "[3, 18]\n"
 
 
 def document(name="3.2.0-logistic.json"):

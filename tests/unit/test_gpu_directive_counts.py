@@ -13,10 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from skforge import compile_forest
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.schedule import families
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import ScheduleError
 from skforge.gpu.backend import BACKEND, GPU_LIR_PASSES
@@ -202,19 +200,6 @@ def test_threads_next_to_each_other_copy_neighbours() -> None:
     number = lets[pair.a.name]
     assert number.op == "add"
     assert {copy.dims[0][1].name, copy.dims[1][1].name} & {number.a.name, number.b.name}
-
-
-@pytest.mark.parametrize("n_features", [0, 1, 5, 61])
-@pytest.mark.parametrize(("rows", "threads"), [(1, 7), (1, 64), (2, 50), (3, 12)])
-def test_each_value_of_a_row_is_copied_once(rows, threads, n_features) -> None:
-    """Threads that outnumber rows share them, whatever divides these numbers."""
-    made = drawn(70, 3 if n_features else 0, n_features=n_features)
-    schedule = families.trees_by_threads(rows, threads, families.WalkKind())
-    batch = np.random.default_rng(0).normal(size=(17, made.n_features))
-    batch = batch.astype(np.float32)
-    got = compile_forest(made, schedule, "emulated").predict_raw(batch)
-    wanted = compile_forest(made).predict_raw(batch)
-    assert got.tobytes() == wanted.tobytes()
 
 
 @pytest.mark.parametrize(

@@ -459,21 +459,6 @@ def test_doctor_without_a_cache_keeps_nothing(doctor, fake, monkeypatch):
     assert machine.machine_profile(TARGET) == GENERIC[256]
 
 
-# ------------------------------------------------------------------- real kernels
-
-
-@pytest.mark.parametrize("level", ["host", "v2", "v3"])
-def test_a_profile_can_be_measured(level: str) -> None:
-    target = Target.host() if level == "host" else Target.x86_64(level)
-    if target.arch != Target.host().arch:
-        pytest.skip("another architecture")
-    works = machine.works_of(target, machine.fine_clock())
-    seconds = {name: work(4 * least) for name, (work, least, _) in works.items()}
-    assert all(value > 0 for value in seconds.values())
-    found = machine.without_kernels(seconds, target)
-    assert set(found) == set(MachineProfile.__dataclass_fields__)
-
-
 def test_a_walk_meets_its_lines_once(rng=None):
     import numpy as np
 

@@ -10,13 +10,11 @@ import zipfile
 
 import numpy as np
 import pytest
-from sklearn.base import clone, is_classifier
 from sklearn.tree import DecisionTreeClassifier
 
 import skforge
 from skforge import CompiledForest, compile_forest, load_forest
 from skforge.exceptions import InvalidModelError, SkforgeError, UnsupportedModelError
-from tests.plain import plain
 
 lgb = pytest.importorskip("lightgbm")
 xgb = pytest.importorskip("xgboost")
@@ -83,30 +81,6 @@ def test_every_form_is_the_forest_of_the_file(kind, contents, tmp_path):
         assert load_forest(model).content_hash() == expected, form
     for form, model in forms(contents[kind], tmp_path).items():
         assert compile_forest(model).forest.content_hash() == expected, form
-
-
-@pytest.mark.parametrize("kind", ["ubj", "text", "onnx"])
-def test_an_estimator_of_every_form_can_be_used_again_and_copied(
-    kind, contents, tmp_path
-):
-    """An open file is read once, by the constructor, whatever happens afterwards."""
-    expected = plain(contents[kind]).fit(X).predict_proba(X)
-    for form, model in forms(contents[kind], tmp_path).items():
-        fast = plain(model)
-        assert is_classifier(fast), form
-        held = fast.get_params()["estimator"]
-        assert held == contents[kind] or held.encode() == contents[kind]
-        assert len(repr(fast)) < 200
-        assert " of a model" in fast._repr_html_()
-        for one in (fast.fit(X), clone(fast).fit(X), pickle.loads(pickle.dumps(fast))):
-            np.testing.assert_array_equal(one.predict_proba(X), expected)
-        if form == "BytesIO":
-            assert fast.fit(X).summary().model == "model in memory"
-            skforge.save(fast, tmp_path / "a.skforge")
-            loaded = skforge.load(tmp_path / "a.skforge")
-            np.testing.assert_array_equal(loaded.predict_proba(X), expected)
-            fast.set_params(estimator=io.BytesIO(contents[kind]))
-            np.testing.assert_array_equal(fast.fit(X).predict_proba(X), expected)
 
 
 @pytest.mark.filterwarnings("ignore:.*was saved by skforge.save:FutureWarning")
@@ -190,22 +164,6 @@ def test_contents_that_are_no_models_say_what_they_are(model, kind, text):
         with pytest.raises(kind) as error:
             call(model)
         assert str(error.value) == text
-
-
-def test_a_file_that_was_read_to_its_end_is_refused_at_once(contents):
-    model = io.BytesIO(contents["ubj"])
-    model.read()
-    for call in (load_forest, CompiledForest):
-        with pytest.raises(InvalidModelError) as error:
-            call(model)
-        assert str(error.value) == (
-            "This BytesIO has nothing left to read; call its seek(0) first, or pass "
-            "its bytes."
-        )
-    fast = plain(contents["ubj"]).fit(X)
-    with pytest.raises(InvalidModelError):
-        fast.set_params(estimator=model)
-    assert fast.estimator == contents["ubj"]
 
 
 def test_a_saved_estimator_in_memory_is_not_compiled_again(contents):

@@ -2,137 +2,25 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
-import warnings
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy import sparse
 
-from skforge import CompiledForest
 from skforge.compiler.driver import MIR_PASSES
-from skforge.compiler.forest.reference import reference_leaves, reference_raw
 from skforge.compiler.frontends import load_forest
-from skforge.compiler.runtime import compiling
 from skforge.compiler.runtime import shares as module_shares
-from skforge.compiler.runtime.kernels import KernelCache
 from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.schedule.families import bitsliced_schedule, tiled_schedule
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, ScheduleError, TargetError
-from tests.exactness.checks import assert_same_bits, expected, raw_of
 from tests.exactness.forests import drawn, forest
 
 FOREST = forest("scalar")
 MODULE = compile_forest(FOREST)
 ROWS = np.random.default_rng(0).standard_normal((50, 5)).astype(np.float32)
-
-
-# ---------------------------------------------------------------- rows that are taken
-
-
-def _view_of_wider_rows() -> np.ndarray:
-    wide = np.full((100, 20), np.nan, np.float32)
-    wide[::2, 3:8] = ROWS
-    return wide[::2, 3:8]
-
-
-def _unaligned() -> np.ndarray:
-    raw = np.zeros(ROWS.nbytes + 1, np.uint8)
-    rows = raw[1:].view(np.float32).reshape(ROWS.shape)
-    rows[:] = ROWS
-    assert not rows.flags.aligned
-    return rows
-
-
-def _of_records() -> np.ndarray:
-    """Rows 21 bytes apart: no whole number of elements."""
-    records = np.zeros(50, dtype=[("x", "f4", (5,)), ("y", "u1")])
-    records["x"] = ROWS
-    return records["x"]
-
-
-def _read_only() -> np.ndarray:
-    rows = ROWS.copy()
-    rows.flags.writeable = False
-    return rows
-
-
-def _frame(columns: Any) -> Any:
-    import pandas as pd
-
-    return pd.DataFrame(columns)
-
-
-TAKEN: dict[str, Callable[[], Any]] = {
-    "contiguous": lambda: ROWS,
-    "view of wider rows": _view_of_wider_rows,
-    "rows backwards": lambda: ROWS[::-1],
-    "columns backwards": lambda: ROWS[:, ::-1],
-    "every other column": lambda: np.repeat(ROWS, 2, axis=1)[:, ::2],
-    "Fortran order": lambda: np.asfortranarray(ROWS),
-    "one row repeated": lambda: np.broadcast_to(ROWS[0], (9, 5)),
-    "unaligned": _unaligned,
-    "rows of records": _of_records,
-    "read-only": _read_only,
-    "other byte order": lambda: ROWS.astype(ROWS.dtype.newbyteorder()),
-    "float64": lambda: ROWS.astype(np.float64) + 1e-9,
-    "float64 too large for float32": lambda: np.full((3, 5), 1e300),
-    "float16": lambda: ROWS.astype(np.float16),
-    "longdouble": lambda: ROWS.astype(np.longdouble),
-    "int64": lambda: (ROWS * 3).astype(np.int64),
-    "int64 beyond 2**24": lambda: np.full((3, 5), (1 << 24) + 1),
-    "uint8": lambda: np.abs(ROWS * 3).astype(np.uint8),
-    "bool": lambda: ROWS > 0,
-    "objects": lambda: ROWS.astype(object),
-    "list of lists": lambda: ROWS.tolist(),
-    "no rows": lambda: ROWS[:0],
-    "no rows of float64": lambda: np.asfortranarray(ROWS[:0].astype(np.float64)),
-    "data frame": lambda: _frame(ROWS),
-    "data frame of kinds": lambda: _frame(
-        {"a": [1, 2], "b": [0.5, 2], "c": [True, False], "d": [3, 4], "e": [1, np.nan]}
-    ),
-}
-
-
-@pytest.mark.parametrize("kind", TAKEN)
-def test_rows_of_any_layout_and_number_type(kind: str) -> None:
-    rows = TAKEN[kind]()
-    before = np.array(rows, np.float64)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        raw, leaves = MODULE.predict_raw(rows), MODULE.apply(rows)
-    assert_same_bits(raw, reference_raw(FOREST, rows)[:, 0], kind)
-    wanted = FOREST.source_node[reference_leaves(FOREST, rows)]
-    assert_same_bits(leaves, wanted, kind)
-    # nothing was written
-    np.testing.assert_array_equal(np.array(rows, np.float64), before)
-
-
-def test_double_rows_are_not_rounded_to_floats() -> None:
-    made = forest("double")
-    threshold = made.threshold[0]
-    rows = np.full((3, made.n_features), threshold)
-    rows[1:] = [[np.nextafter(threshold, -np.inf)], [np.nextafter(threshold, np.inf)]]
-    module = compile_forest(made)
-    for given in (rows, np.asfortranarray(rows), rows.astype(object)):
-        raw = module.predict_raw(given)
-        assert_same_bits(raw, reference_raw(made, rows)[:, 0], "double")
-
-
-def test_the_sources_marker_of_missing_values_is_one() -> None:
-    made = forest("marked missing")
-    module = compile_forest(made)
-    rows, raw, _ = expected("marked missing")
-    assert (rows == -1).any()
-    as_nan = np.where(rows == -1, np.float32(np.nan), rows)
-    assert_same_bits(raw_of(module, rows), raw, "marker")
-    assert_same_bits(raw_of(module, as_nan), raw, "NaN")
 
 
 @pytest.mark.parametrize(
@@ -385,30 +273,6 @@ def test_wrong_n_jobs_of_a_call() -> None:
         assert str(error.value) == N_JOBS.format(repr(wrong))
 
 
-def test_models_files_and_names_are_taken_as_an_estimator_takes_them(tmp_path) -> None:
-    xgb = pytest.importorskip("xgboost")
-    X = np.random.default_rng(0).normal(size=(99, 3)).astype(np.float32)
-    model = xgb.XGBRegressor(n_estimators=3, max_depth=3, n_jobs=1).fit(X, X[:, 0])
-    model.save_model(tmp_path / "model.json")
-    margin = model.predict(X, output_margin=True)
-    read = load_forest(model)
-    text = str(tmp_path / "model.json")
-    for source in (model, model.get_booster(), tmp_path / "model.json", text, read):
-        assert_same_bits(compile_forest(source).predict_raw(X), margin, "margins")
-    preset = Schedule.preset("xgboost")
-    for schedule, table in (
-        ("xgboost", {(1, None): preset}),
-        (preset, {(1, None): preset}),
-        ({(np.int64(1), 8): "xgboost", (9, None): S}, {(1, 8): preset, (9, None): S}),
-        ("auto", compile_forest(read).schedules),
-        (None, compile_forest(read).schedules),
-    ):
-        module = compile_forest(read, schedule)
-        compiled = CompiledForest(model, schedule=schedule or "auto", tuning="off")
-        assert module.schedules == compiled.fit(X).schedule_ == table
-        assert_same_bits(module.predict_raw(X), margin, "margins")
-
-
 def test_what_is_no_model_is_refused_as_it_is_read() -> None:
     for wrong in ("absent.json", 3, None, Schedule()):
         with pytest.raises((ValueError, OSError)) as read:
@@ -416,71 +280,6 @@ def test_what_is_no_model_is_refused_as_it_is_read() -> None:
         with pytest.raises(type(read.value)) as error:
             compile_forest(wrong)
         assert str(error.value) == str(read.value)
-
-
-# ------------------------------------------------------------------------ dispatch
-
-
-def test_each_batch_size_runs_the_schedule_of_its_range(monkeypatch) -> None:
-    one, few, many = S.interleave("tree", 2), S, S.reorder("tree", "batch")
-    table = {(1, 1): one, (2, 15): few, (40, None): many}
-    module = compile_forest(FOREST, table)
-    ran = []
-    lowered = KernelCache.lowered
-
-    def watched(self, schedule, element):
-        ran.append(schedule)
-        return lowered(self, schedule, element)
-
-    monkeypatch.setattr(KernelCache, "lowered", watched)
-    rows, raw, _ = expected("scalar")
-    for n, schedule in ((0, one), (1, one), (2, few), (15, few), (16, few), (40, many)):
-        assert module.schedule_for(n) == schedule
-        assert_same_bits(raw_of(module, rows[:n]), raw[:n], n)
-    assert ran == [one, few, many]  # each compiled when first needed, and once
-
-
-def test_equal_schedules_share_a_kernel() -> None:
-    module = compile_forest(FOREST, {(1, 4): S, (5, None): Schedule()})
-    for n in (1, 6):
-        module.predict_raw(ROWS[:n])
-    kernels = {id(kernel) for kernel in module.kernels._ready.values()}
-    assert len(module.kernels._ready) == 2
-    assert len(kernels) == 1
-
-
-def test_compile_all_leaves_nothing_to_compile(monkeypatch) -> None:
-    module = compile_forest(FOREST)
-    assert module.compile_all() > 0
-    monkeypatch.setattr(compiling, "compile_functions", None)
-    rows, raw, _ = expected("scalar")
-    for n in (1, 2, 63, 1000):
-        assert_same_bits(raw_of(module, rows[:n]), raw[:n], n)
-
-
-def test_calls_from_many_threads_at_once() -> None:
-    """All start with nothing compiled; every answer has the same bits."""
-    module = compile_forest(forest("multiclass"))
-    rows, raw, leaves = expected("multiclass")
-    start, wrong = threading.Barrier(8), []
-
-    def work(seed: int) -> None:
-        random = np.random.default_rng(seed)
-        start.wait()
-        for n in random.integers(0, 200, size=20):
-            right = module.predict_raw(rows[:n]).tobytes() == raw[:n].tobytes()
-            if seed % 2:
-                right &= module.apply(rows[:n]).tobytes() == leaves[:n].tobytes()
-            if not right:
-                wrong.append((seed, n))
-
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
-    assert len(module.compiler._kernels) <= 2 * len(set(module.schedules.values()))
 
 
 def test_small_work_stays_on_the_calling_thread(monkeypatch) -> None:
@@ -506,79 +305,6 @@ def test_leaf_numbers_have_threads_of_their_own(monkeypatch) -> None:
 
     leaves = shared_from(lambda n: module._leaf_shares.of(n, 2).threads)
     assert leaves < shared_from(module.threads)
-
-
-@pytest.mark.parametrize("reduction", ["exact", "fast", "reproducible"])
-@pytest.mark.parametrize("name", ["scalar", "multiclass", "vector 3"])
-def test_batches_too_big_for_their_scratch_run_in_parts(
-    name: str, reduction: str, monkeypatch
-) -> None:
-    """Trees in parallel keep numbers for each tree and row: too many for memory."""
-    schedule = S.reorder("tree", "batch").parallel("tree")
-    rows = expected(name)[0][:200]
-    whole = raw_of(compile_forest(forest(name), schedule, reduction=reduction), rows)
-    monkeypatch.setattr(compiling, "SCRATCH_BYTES", 5000)
-    module = compile_forest(forest(name), schedule, reduction=reduction)
-    assert_same_bits(raw_of(module, rows), whole, reduction)
-    (kernel,) = module.kernels._ready.values()
-    assert 8 <= kernel.most_rows <= 128
-    assert_same_bits(raw_of(module, rows[::-1], 2)[::-1], whole, "in parts, backwards")
-
-
-def test_scratch_of_a_block_of_rows_is_no_reason_for_parts() -> None:
-    blocks = S.tile("batch", "b0", "b1", 64).reorder("b0", "tree", "b1")
-    for schedule in (S, blocks, blocks.reorder_trees(), blocks.parallel("tree")):
-        module = compile_forest(FOREST, schedule)
-        module.predict_raw(ROWS)
-        (kernel,) = module.kernels._ready.values()
-        assert kernel.most_rows is None, schedule
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_child_forked_while_a_thread_compiles_can_compile() -> None:
-    module = compile_forest(FOREST, S)
-    held, done = threading.Event(), threading.Event()
-
-    def compiling() -> None:
-        with module.compiler.lock:
-            held.set()
-            done.wait()
-
-    thread = threading.Thread(target=compiling)
-    thread.start()
-    held.wait()
-    with warnings.catch_warnings():
-        # Python warns of what this test is about
-        warnings.simplefilter("ignore", DeprecationWarning)
-        child = os.fork()
-    if not child:
-        signal.alarm(60)  # a deadlock ends the child, not the test run
-        right = module.predict_raw(ROWS).tobytes()
-        os._exit(0 if right == reference_raw(FOREST, ROWS).tobytes() else 1)
-    done.set()
-    thread.join()
-    _, status = os.waitpid(child, 0)
-    assert status == 0
-
-
-# ---------------------------------------------------------------------- inspection
-
-
-def test_every_level_can_be_read() -> None:
-    module = compile_forest(FOREST, S.tile("batch", "b0", "b1", 8))
-    starts = {
-        "schedule": 'Schedule().tile("batch", "b0", "b1", 8)',
-        "loops": "# 7 trees, sparse\nfor b0 in 0 to n_rows step 8:",
-        "hir": "predict_ensemble",
-        "lower-to-mir": "predict(rows) -> result[rows, outputs]:\n",
-        "mir": "predict(rows) -> result[rows, outputs]:\n",
-        "lower-to-lir": "func predict(@rows: f32, %n_rows: i64, %row_stride: i64",
-        "lir": "func predict(@rows: f32, %n_rows: i64, %row_stride: i64, @result: f32",
-        "llvm": "; ModuleID",
-        "asm": "\t.",
-    }
-    for level, start in starts.items():
-        assert module.inspect(level).startswith(start), level
 
 
 def test_an_unknown_level_is_refused_with_all_known_ones() -> None:

@@ -50,11 +50,6 @@ def assert_same(forest, other):
             assert mine == others, field.name
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_a_stored_forest_is_the_same(name):
-    assert_same(forest_of(name), again(forest_of(name)))
-
-
 def test_arrays_that_follow_from_others_are_not_stored():
     arrays = {}
     forest_out(forest_of("depth first"), arrays)

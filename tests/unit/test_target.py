@@ -1,12 +1,8 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
-import subprocess
-import sys
 from dataclasses import FrozenInstanceError, replace
-from pathlib import Path
 
 import pytest
 
@@ -106,24 +102,6 @@ def test_an_arm_host_has_neon_where_llvm_finds_nothing(monkeypatch):
     assert host.permuted_bytes == 64
     monkeypatch.setattr(Target, "host", classmethod(lambda cls: host))
     Target.aarch64().check_runs_here()
-
-
-@pytest.mark.skipif(
-    not hasattr(os, "sched_setaffinity"), reason="no affinity masks on this system"
-)
-def test_host_counts_only_the_cores_it_may_use():
-    code = (
-        "import os; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))]);"
-        "from skforge import Target; print(Target.host().n_cores)"
-    )
-    run = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=Path(__file__).parents[2],
-    )
-    assert run.stdout.strip() == "1"
 
 
 def test_cache_sizes_are_read_from_the_system(tmp_path):

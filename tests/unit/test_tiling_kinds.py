@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-import skforge
 from skforge.compiler import driver
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.passes.hir import tile_nodes
-from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.schedule.directives import TILE_KINDS
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import ScheduleError
-from skforge.persistence import artifact
-from tests.exactness.checks import assert_same_bits, check_exact, expected, raw_of
 from tests.exactness.forests import forest
 
 BLOCKS = Schedule().tile("batch", "b0", "b1", 16).reorder("b0", "tree", "b1")
@@ -53,24 +47,6 @@ def register() -> Iterator[Callable[..., None]]:
         del TILE_KINDS[name], tile_nodes._TILINGS[name]
 
 
-def test_a_kind_from_json_to_predictions(register: Callable[..., None]) -> None:
-    register("depth-first", "along their leftmost paths", depth_first)
-    schedule = BLOCKS.tile_nodes(3, "depth-first").interleave("b1", 4)
-    assert Schedule.from_json(schedule.to_json()) == schedule
-    assert "grouped along their leftmost paths" in schedule.explain(10)
-    assert "tiles of 3 nodes (depth-first)" in str(schedule.loop_nest(10))
-    for name in ("scalar", "multiclass"):
-        check_exact(name, schedule, batches=(1, 17, 65))
-        padded = schedule.pad_trees().represent("array")
-        check_exact(name, padded, batches=(1, 65))
-    made = forest("scalar")
-    hir = driver.build_hir(made, schedule, "exact")
-    driver.verify_hir(hir)
-    uniform = driver.build_hir(made, BLOCKS.tile_nodes(3), "exact")
-    # other tiles, and neither kind has fewer
-    assert not np.array_equal(hir.tiles.shape, uniform.tiles.shape)
-
-
 def every_other(made: Forest, size: int) -> np.ndarray:
     return np.arange(made.n_nodes) % 2
 
@@ -102,28 +78,6 @@ def by_tree(made: Forest, ids: np.ndarray) -> list[np.ndarray]:
     return np.split(ids, made.tree_offset[1:-1])
 
 
-@pytest.mark.parametrize("kind", ["scalar", "multiclass", "mixed trees", "categories"])
-@pytest.mark.parametrize("size", [2, 5])
-def test_numbers_of_tiles_from_json_to_predictions(kind: str, size: int) -> None:
-    made = forest(kind)
-    tiles = by_tree(made, depth_first(made, size))
-    schedule = BLOCKS.tile_nodes(size, tiles).interleave("b1", 4)
-    again = Schedule.from_json(schedule.to_json())
-    assert again == schedule == pickle.loads(pickle.dumps(schedule))
-    assert hash(again) == hash(schedule)
-    assert eval(repr(schedule)) == schedule
-    check_exact(kind, schedule, batches=(1, 17, 65))
-    check_exact(kind, schedule.pad_trees(), batches=(1, 65))
-    leaves_alone = np.where(made.leaf < 0, depth_first(made, size), 10**6)
-    leaves_alone += np.where(made.leaf < 0, 0, np.arange(made.n_nodes))
-    alone = BLOCKS.tile_nodes(size, by_tree(made, leaves_alone))
-    one, other = (
-        driver.build_hir(made, chosen, "exact").tiles for chosen in (schedule, alone)
-    )
-    driver.verify_hir(driver.build_hir(made, schedule, "exact"))
-    np.testing.assert_array_equal(one.predicate, other.predicate)
-
-
 def test_texts_name_given_tiles_briefly() -> None:
     made = forest("scalar")
     schedule = BLOCKS.tile_nodes(3, by_tree(made, depth_first(made, 3)))
@@ -132,17 +86,6 @@ def test_texts_name_given_tiles_briefly() -> None:
         "tile_nodes(3, <tiles of 7 trees>): up to 3 nodes are compared at once, "
         "grouped as given."
     ) in schedule.explain(made.n_trees)
-
-
-def test_an_artifact_keeps_given_tiles(tmp_path: Path) -> None:
-    made = forest("scalar")
-    schedule = BLOCKS.tile_nodes(3, by_tree(made, depth_first(made, 3)))
-    rows, raw, _ = expected("scalar")
-    module = compile_forest(made, {(1, None): schedule})
-    artifact.save(module, tmp_path / "forest.skforge")
-    loaded = skforge.load(tmp_path / "forest.skforge")
-    assert schedule in loaded.schedules.values()
-    assert_same_bits(raw_of(loaded, rows), raw, "loaded")
 
 
 NO_NUMBERS = "for each tree a list with the tile's number"

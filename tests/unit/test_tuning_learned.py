@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import skforge
-from skforge.compiler.backend import backend_of
 from skforge.compiler.cost.estimate import CostEstimate
 from skforge.compiler.cost.schedule_facts import LAYOUTS, PLACE, facts_of
 from skforge.compiler.cost.shape import ForestShape, Setting
@@ -19,9 +18,7 @@ from skforge.exceptions import (
     InvalidInputError,
     InvalidModelError,
     ScheduleError,
-    TuningError,
 )
-from skforge.gpu.cost_model import SHIPPED_GPU
 from skforge.tuning import CostModel, Learned, Problem, ScheduleSpace, Tuner
 from skforge.tuning.search.learned import _spread
 from tests.exactness.forests import drawn, forest_of, tree
@@ -116,27 +113,6 @@ def test_one_shot_does_not_take_what_spills():
     found = search(Learned("one-shot", model=Model()), machine, space=space)
     (chosen,) = found.table.values()
     assert chosen not in (DEFAULT, BEST)
-
-
-def test_one_shot_on_a_gpu_needs_a_model_of_it():
-    machine = FakeMachine(FOREST, lambda s, n: 1e-5)
-    assert CostModel.shipped(Target.cuda("sm_90")) is not None
-    found = search(Learned("one-shot"), machine, target=Target.cuda("sm_90"), space=GPU)
-    assert all(schedule.kind == "gpu" for schedule in found.table.values())
-    assert found.notes and not machine.built
-    other = Target.cuda("sm_89")
-    assert CostModel.shipped(other) is None
-    with pytest.raises(TuningError) as error:
-        search(Learned("one-shot"), machine, target=other, space=GPU)
-    assert str(error.value) == (
-        "the cost model was not trained for sm_89, so Learned('one-shot') would "
-        "guess. Use Learned('top-5') or tuning='heuristic', which measure, or train a "
-        "model with benchmarks/gpu/train.py and pass it as Learned('one-shot', "
-        "model=...)."
-    )
-    given = Learned("one-shot", model=CostModel.shipped(Target.cuda("sm_90")))
-    assert search(given, machine, target=other, space=GPU).table
-    assert proposed(search(Learned("top-5"), machine, target=other, space=GPU))
 
 
 def test_sizes_that_were_not_drawn_are_found_beside_those_that_were():
@@ -270,19 +246,6 @@ def little_model(facts=None):
     return CostModel(one, facts, ["walks_in_flight", "num_rows"])
 
 
-def test_a_model_is_arrays_and_comes_back_the_same(tmp_path):
-    target = Target.cuda("sm_90")
-    setting = Setting(backend_of(target).shape(FOREST, target), target, 64)
-    model = little_model({"margin": 1.25})
-    schedules = [GPU.schedule(p, SHAPE) for p in GPU.sample(2, random_state=0)]
-    few, many = model.seconds(setting, schedules)
-    model.save(tmp_path / "one.skforge")
-    again = CostModel.load(tmp_path / "one.skforge")
-    assert again.facts == {"margin": 1.25}
-    assert np.array_equal(again.seconds(setting, schedules), [few, many])
-    assert len(again.seconds(setting, [])) == 0
-
-
 def test_files_that_are_no_model_are_refused(tmp_path):
     bad = tmp_path / "bad"
     bad.write_bytes(b"nothing")
@@ -303,20 +266,6 @@ def test_files_that_are_no_model_are_refused(tmp_path):
     schedules = [GPU.schedule(point, SHAPE) for point in points]
     with pytest.raises(InvalidModelError, match="other features"):
         CostModel(forest, names=["one", "two"]).seconds(setting, schedules)
-
-
-def test_the_shipped_model_is_small_and_predicts():
-    assert SHIPPED_GPU.stat().st_size < 150_000
-    target = Target.cuda("sm_90")
-    model = CostModel.shipped(target)
-    assert model is not None
-    assert model.facts["margin"] >= 1
-    setting = Setting(backend_of(target).shape(FOREST, target), target, 512)
-    schedules = [GPU.schedule(p, SHAPE) for p in GPU.sample(100, random_state=0)]
-    seconds = model.seconds(setting, schedules)
-    assert (seconds > 1e-8).all()
-    assert (seconds < 1e-1).all()
-    assert seconds.std() > 0
 
 
 def test_cpus_have_no_model_and_begin_with_the_estimate():

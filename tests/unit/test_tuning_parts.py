@@ -8,7 +8,6 @@ from multiprocessing import current_process
 import numpy as np
 import pytest
 
-from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.runtime.kernels import KernelCache
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
@@ -20,22 +19,11 @@ from skforge.tuning.plots import sensitivity_matrix
 from skforge.tuning.result import TuningResult
 from skforge.tuning.search.ranges import choose, merged, plan_ranges
 from skforge.tuning.search.run import Progress
-from skforge.tuning.search.strategies import Round
 from skforge.tuning.search.trial import Candidate, Trial
-from skforge.tuning.tuner import Tuner
 from tests.exactness.forests import drawn
 
 FOREST = drawn(10, 4)
 A, B = Schedule(), Schedule().interleave("tree", 2)
-
-
-class Listed:
-    """A strategy that proposes one schedule."""
-
-    name = "listed"
-
-    def rounds(self, problem):
-        yield Round([Candidate(B, {}, self.name)])
 
 
 def _trial(schedule, n_rows, relative):
@@ -101,22 +89,6 @@ def test_neighbours_with_one_schedule_are_one_range():
     assert merged(table) == {(1, 9): A, (10, 20): B, (21, None): A}
 
 
-# -------------------------------------------------------------- measuring
-
-
-def _kernel_and_batches(n_rows):
-    measurer = KernelMeasurer(FOREST, Target.host(), "exact", None)
-    runner = measurer.build(measurer.lower(A))
-    return runner, SampleRows(FOREST, None).batches(n_rows)
-
-
-def test_calls_are_timed_in_machine_code():
-    runner, batches = _kernel_and_batches(16)
-    assert len(batches) == 64
-    assert 0 < runner.time(batches, 3) < 1.0
-    assert np.array_equal(runner.predict(batches[0]), reference_raw(FOREST, batches[0]))
-
-
 def test_equal_code_has_one_digest():
     measurer = KernelMeasurer(FOREST, Target.host(), "exact", None)
     whole = Schedule().interleave("tree", 10)
@@ -127,15 +99,6 @@ def test_equal_code_has_one_digest():
     assert measurer.lower(A).digest != measurer.lower(B).digest
     other = KernelMeasurer(drawn(10, 5), Target.host(), "exact", None)
     assert measurer.lower(A).digest != other.lower(A).digest
-
-
-def test_gpu_schedules_are_measured_on_the_emulated_target():
-    measurer = KernelMeasurer(FOREST, Target.parse("emulated"), "exact", None)
-    schedule = Schedule.preset("tahoe-direct", rows=32)
-    runner = measurer.build(measurer.lower(schedule))
-    batch = SampleRows(FOREST, None).batches(64)[0]
-    assert np.array_equal(runner.predict(batch), reference_raw(FOREST, batch))
-    assert runner.time([batch], 1) > 0
 
 
 class Steps:
@@ -206,15 +169,6 @@ def test_with_two_each_candidate_has_its_time_and_its_schedule():
         "tuning: 5 rows: illegal, no: {'walk': 'rows'}",
         "tuning: 2 to 9 rows, 5 trials, 1.00 times as fast as the default, 3.0 s",
     ]
-
-
-def test_a_search_prints_each_candidate(capfd):
-    result = Tuner(Listed()).tune(FOREST, ranges={(1, 1): 1}, verbose=2, random_state=0)
-    lines = capfd.readouterr().err.splitlines()
-    schedules = [repr(t.schedule) for t in result.trials]
-    assert len(lines) == 1 + len(schedules) == 3
-    for line, schedule in zip(lines, schedules, strict=False):
-        assert line.startswith("tuning: 1 row: ") and line.endswith(f": {schedule}")
 
 
 def test_a_terminal_has_a_bar(monkeypatch):

@@ -5,9 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from multiprocessing import get_context
 
 import pytest
 
@@ -214,19 +212,6 @@ def test_a_complete_search_is_preferred(tmp_path):
     half = replace(record(2), complete=False)
     records.add(record(1), half)
     assert records.find(half.key).strategy == "strategy 1"
-
-
-def _append(path, number):
-    for i in range(20):
-        TuningRecords(path).add(record(100 * number + i))
-
-
-def test_many_processes_append_at_once(tmp_path):
-    path = tmp_path / "records.jsonl"
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        list(pool.map(_append, [path] * 2, range(2)))
-    found = {one.strategy for one in TuningRecords(path)}
-    assert found == {f"strategy {100 * n + i}" for n in range(2) for i in range(20)}
 
 
 def test_export_and_merge(tmp_path):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
-import sys
 from collections import Counter
 from contextlib import suppress
 from dataclasses import fields, replace
@@ -20,17 +18,14 @@ from skforge.compiler.backend import backend_of
 from skforge.compiler.cost.schedule_facts import facts_of
 from skforge.compiler.cost.shape import ForestShape, Setting
 from skforge.compiler.defaults.cpu import default_schedules
-from skforge.compiler.forest.reference import reference_raw
-from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.schedule.bind import bind
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, ScheduleError
 from skforge.gpu.cost import GpuWork
 from skforge.gpu.search import gpu_points
-from skforge.gpu.space import DEALS, gpu_point
+from skforge.gpu.space import gpu_point
 from skforge.tuning import ScheduleSpace
-from skforge.tuning.measure.measure import digest_of
 from skforge.tuning.search.heuristic import Heuristic, kinds, neighbours
 from skforge.tuning.search.strategies import Problem
 from skforge.tuning.search.trial import Trial
@@ -127,34 +122,6 @@ def test_the_full_gpu_space_has_all_of_table_5():
         except ScheduleError:
             continue  # too many threads
         assert bind(own, 100) == nest
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("reduction", ["exact", "fast"])
-@pytest.mark.parametrize("deal", DEALS)
-def test_points_of_the_full_gpu_space_are_schedules_that_predict(deal, reduction):
-    """What the language refuses is for want of threads or shared memory only."""
-    space = ScheduleSpace.gpu_full().with_values(deal=[deal])
-    target = Target.parse("emulated")
-    rows = np.random.default_rng(0).normal(size=(40, FOREST.n_features))
-    rows = rows.astype(FOREST.input_dtype)
-    expected = reference_raw(FOREST, rows).ravel()
-    refused, digests = [], set()
-    points = space.sample(12, 3)
-    for number, point in enumerate(points):
-        schedule = space.schedule(point, SHAPE)
-        try:
-            hir = driver.build_hir(FOREST, schedule, reduction, kind="gpu")
-            digests.add(digest_of(driver.lower(hir, target))[0])
-        except ScheduleError as error:
-            refused.append(str(error).splitlines()[0])
-            continue
-        if number % 6 == 0 or len(digests) == 1:
-            raw = compile_forest(FOREST, schedule, target, reduction).predict_raw(rows)
-            most = 1e-5 * np.abs(expected).max() if reduction == "fast" else 0
-            assert np.abs(raw - expected).max() <= most
-    assert len(digests) > 5
-    assert all("threads, more than" in r or "shared memory to" in r for r in refused)
 
 
 def _loops(loops):
@@ -499,21 +466,3 @@ def test_algorithm_1_stays_in_a_space_of_ones_own():
     none = sparse.where(lambda cache_trees: cache_trees)
     points = _tried(none, Target.cuda(), 4096)
     assert points and all(point in none for point in points)
-
-
-def test_spaces_are_known_in_a_process_that_imports_nothing_else():
-    code = (
-        "from skforge.tuning import ScheduleSpace as S; "
-        "print([s.name for s in (S.cpu(), S.cpu_paper(), S.gpu(), S.gpu_full())])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    names = [
-        make().name
-        for make in (
-            ScheduleSpace.cpu,
-            ScheduleSpace.cpu_paper,
-            ScheduleSpace.gpu,
-            ScheduleSpace.gpu_full,
-        )
-    ]
-    assert (done.stdout, done.stderr) == (f"{names}\n", "")

@@ -360,7 +360,7 @@ import numpy as np
 from tests.run_kernel import call
 from skforge.compiler.runtime.cpu.jit import (compile_functions)
 from skforge.compiler.target import Target
-from tests.unit.test_llvm_jit import walk_kernel
+from tests.integration.test_llvm_jit import walk_kernel
 
 compile_functions([walk_kernel(1)], Target.host())
 stop = threading.Event()

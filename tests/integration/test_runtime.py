@@ -217,7 +217,7 @@ from skforge.compiler.runtime.cpu import workers
 from tests.run_kernel import call
 from skforge.compiler.runtime.cpu.jit import compile_functions
 from skforge.compiler.target import Target
-from tests.unit.test_runtime import slow_kernel, squares_kernel
+from tests.integration.test_runtime import slow_kernel, squares_kernel
 
 squares = compile_functions([squares_kernel()], Target.host())
 def right(n=1000, n_threads=2):

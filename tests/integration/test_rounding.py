@@ -155,7 +155,7 @@ def test_onnx_runtime_takes_nan_for_0_in_large_sets(
     members, tracks, dtype, tmp_path, monkeypatch
 ):
     pytest.importorskip("onnx")
-    from tests.unit.test_frontend_onnx import VALUES, one_set
+    from tests.integration.test_frontend_onnx import VALUES, one_set
 
     rows = np.array(VALUES, dtype)[:, None]
     model, nan = one_set(members, tracks, dtype), np.isnan(rows[:, 0])

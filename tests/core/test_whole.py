@@ -1,0 +1,78 @@
+"""From a model to answers: once by an entry, once from a file, once by an export."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.ensemble import RandomForestClassifier
+
+import skforge
+from skforge import CompiledForest
+
+X = np.random.default_rng(0).normal(size=(300, 4))
+Y = np.array(["no", "yes"])[(X[:, 0] > X[:, 1] ** 2).astype(int)]
+
+ANSWER = """
+import sys
+import numpy as np
+import skforge
+
+fast = skforge.load(sys.argv[1])
+assert "sklearn.ensemble" not in sys.modules
+np.save(sys.argv[2], fast.predict_proba(np.load(sys.argv[3])))
+"""
+
+
+@pytest.fixture(scope="module")
+def fast() -> CompiledForest:
+    model = RandomForestClassifier(9, max_depth=5, random_state=0)
+    return CompiledForest(model, tuning="off").fit(X, Y)
+
+
+def test_an_entry_answers_small_batches(fast: CompiledForest) -> None:
+    before = fast.counters()["entry"]["calls"]
+    for n in (1, 2, 7):
+        for rows in np.array_split(X[: 20 * n], 20):
+            np.testing.assert_array_equal(
+                fast.predict_proba(rows), fast.estimator_.predict_proba(rows)
+            )
+            assert fast.predict(rows).tolist() == fast.estimator_.predict(rows).tolist()
+    assert fast.counters()["entry"]["calls"] > before
+    assert fast.counters()["library"]["calls"] == 0
+
+
+def test_a_file_answers_without_its_library(
+    fast: CompiledForest, tmp_path: Path
+) -> None:
+    model, rows, out = (tmp_path / name for name in ("m.skforge", "X.npy", "y.npy"))
+    skforge.save(fast, model)
+    np.save(rows, X)
+    command = [sys.executable, "-c", ANSWER, str(model), str(out), str(rows)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_array_equal(np.load(out), fast.estimator_.predict_proba(X))
+
+
+def test_an_export_answers_without_python(fast: CompiledForest, tmp_path: Path) -> None:
+    folder = skforge.export(fast, tmp_path / "model", "shared")
+    facts = json.loads((folder / "model.json").read_text())
+    assert facts["verified_here"]
+    library = ctypes.CDLL(str(folder / facts["library"]))
+    handle, rows = ctypes.c_void_p(), np.ascontiguousarray(X)
+    assert library.model_open(ctypes.c_int64(1), ctypes.byref(handle)) == 0
+    probabilities = np.zeros((len(X), 2))
+    error = library.model_predict_proba_f64(
+        handle,
+        ctypes.c_void_p(rows.ctypes.data),
+        *(ctypes.c_int64(number) for number in (len(rows), rows.shape[1], 1)),
+        ctypes.c_void_p(probabilities.ctypes.data),
+    )
+    assert error == 0
+    library.model_close(handle)
+    np.testing.assert_array_equal(probabilities, fast.estimator_.predict_proba(X))

@@ -1,0 +1,67 @@
+"""Tests of ``unit/test_frontend_xgboost.py`` that compile or start processes."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from skforge import CompiledForest
+from skforge.compiler.forest.reference import reference_raw
+from skforge.compiler.frontends import load_forest
+from skforge.compiler.frontends.xgboost.model import forest_from_document
+from skforge.exceptions import (
+    InvalidInputError,
+)
+from tests.answers_of import apply_transform
+from tests.plain import plain
+from tests.unit.test_frontend_xgboost import N, make_rows, same_bits
+
+xgb = pytest.importorskip("xgboost")
+
+
+def test_names_that_xgboost_itself_garbles_are_no_texts_of_rows():
+    pandas = pytest.importorskip("pandas")
+    names = np.array(["äb", "c", "d"])[np.arange(N) % 3]
+    frame = pandas.DataFrame({"a": pandas.Categorical(names), "b": np.arange(N)})
+    model = xgb.XGBRegressor(n_estimators=2, enable_categorical=True)
+    (known, none) = load_forest(model.fit(frame, np.arange(N) % 3)).category_names
+    assert none == ()
+    if tuple(map(int, xgb.__version__.split(".")[:2])) >= (3, 4):
+        assert known == ("c", "d", "äb")
+    else:
+        assert known == ("\ufffd0", "\ufffd1", "\ufffd2")
+    fast = plain(model).fit(frame)
+    rows = frame[:7].assign(a=frame["a"].astype(object)[:7].astype("category"))
+    for X in (frame, frame[:1], rows):
+        same_bits(fast.predict(X), model.predict(X))
+    one = {"a": "c", "b": 1}
+    if known[0] == "c":
+        same_bits(fast.predict(one), model.predict(frame[1:2]))
+    else:
+        with pytest.raises(InvalidInputError, match="cuts the names"):
+            fast.predict(one)
+    with pytest.raises(Exception, match="categor"):  # numbers in place of names
+        fast.predict(frame.assign(a=1.0))
+
+
+def test_quantiles_that_cross_are_in_order_as_the_source_has_them():
+    X, rng = make_rows()
+    model = xgb.XGBRegressor(
+        n_estimators=3, objective="reg:quantileerror", quantile_alpha=[0.45, 0.5, 0.55]
+    ).fit(X, rng.normal(size=N))
+    forest = load_forest(model)
+    raw = reference_raw(forest, X)
+    assert (np.diff(raw, axis=1) < 0).any()
+    same_bits(raw, model.predict(X, output_margin=True))
+    same_bits(apply_transform(forest, raw), model.predict(X))
+    fast = CompiledForest(model).fit(X)
+    for rows in (X, X[:1], X[:1], X[:1], X[:1]):  # few rows have an entry in the end
+        same_bits(fast.predict(rows), model.predict(rows))
+    # A file is by the version that wrote it, whatever reads it.
+    document = json.loads(model.get_booster().save_raw("json"))
+    for version, crossing in (([3, 3, 0], True), ([3, 4, 0], False), (None, True)):
+        document["version"] = version
+        value = apply_transform(forest_from_document(document), raw)
+        assert (np.diff(value, axis=1) < 0).any() == crossing

@@ -1,0 +1,66 @@
+"""Tests of ``unit/test_inputs_adapters.py`` that compile or start processes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.ensemble import (
+    AdaBoostClassifier,
+    BaggingRegressor,
+    GradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+    IsolationForest,
+    RandomForestRegressor,
+)
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
+from sklearn.utils import get_tags
+
+from skforge import load_forest
+from skforge.runtime.records import plain_in, plain_out
+from skforge.sources.base import adapter_of, rules_type
+from skforge.sources.find import source_of
+from skforge.sources.stored_model.store import store
+from tests.unit.test_inputs_adapters import X, Y
+
+MODELS = {
+    "single tree": lambda: DecisionTreeClassifier(max_depth=2),
+    "trees": lambda: RandomForestRegressor(2),
+    "boosting": lambda: GradientBoostingClassifier(n_estimators=2),
+    "histogram": lambda: HistGradientBoostingRegressor(max_iter=2),
+    "isolation": lambda: IsolationForest(n_estimators=2),
+    "bagging": lambda: BaggingRegressor(DecisionTreeRegressor(), 2),
+    "adaboost": lambda: AdaBoostClassifier(n_estimators=2),
+    "xgboost": lambda: pytest.importorskip("xgboost").XGBClassifier(n_estimators=2),
+    "lightgbm": lambda: pytest.importorskip("lightgbm").LGBMRegressor(
+        n_estimators=2, verbose=-1
+    ),
+}
+
+
+class Wrapper:
+    """The part of a CompiledForest that ``store`` reads."""
+
+    def __init__(self, forest):
+        self.forest_ = forest
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_live_and_stored_models_have_the_same_adapter(name):
+    model = MODELS[name]().fit(X, Y)
+    forest = load_forest(model)
+    live = source_of(model, forest)
+    rules = live.kept_rules()
+    assert type(rules) is live.rules_type is rules_type(live.kind)
+    assert rules.suits(forest)
+    assert plain_in(type(rules), plain_out(rules), "rules") == rules
+    kept = store(Wrapper(forest), model, get_tags(model))
+    stored = source_of(kept, forest)
+    assert type(stored) is type(live) is adapter_of(model)
+    assert (live.model, live.stored) == (model, None)
+    assert (stored.model, stored.stored) == (None, kept)
+    for member in ("answers", "declines", "warning"):
+        assert getattr(stored, member) == getattr(live, member), member
+    np.testing.assert_equal(stored.fill, live.fill)  # NaN, too
+    (found, warning), (expected, theirs) = stored.read(X), live.read(X)
+    np.testing.assert_array_equal(found, expected)
+    assert warning == theirs

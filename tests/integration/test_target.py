@@ -1,0 +1,28 @@
+"""Tests of ``unit/test_target.py`` that compile or start processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.skipif(
+    not hasattr(os, "sched_setaffinity"), reason="no affinity masks on this system"
+)
+def test_host_counts_only_the_cores_it_may_use():
+    code = (
+        "import os; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))]);"
+        "from skforge import Target; print(Target.host().n_cores)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert run.stdout.strip() == "1"

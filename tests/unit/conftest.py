@@ -1,0 +1,33 @@
+"""Tests of single parts make no machine code and start no process: they fail if so."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+
+import pytest
+
+from skforge.compiler.cost.profile import MachineProfile
+from skforge.compiler.runtime import machine
+from skforge.compiler.target import Target
+from tests.guard import parts_alone
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Generator[None, None, None]:
+    with parts_alone():
+        yield
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, None, None]:
+    with parts_alone():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _modelled_profile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let schedules be chosen for a profile that nobody measures."""
+    host = Target.host()
+    profile = machine.Measured(MachineProfile.of(host), time.time(), None, 1.0, ())
+    monkeypatch.setitem(machine.USED, host, profile)
