@@ -5,24 +5,29 @@ from __future__ import annotations
 import multiprocessing.process
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, NoReturn
 
 import pytest
 
 from skforge.compiler.runtime.cpu import jit
-from skforge.runtime import loading
+from skforge.runtime import elf
 
+MESSAGE = (
+    "This test {}, which tests of core do not. Move it from tests/unit/ to "
+    "tests/integration/, which belongs to full, or to tests/outside/."
+)
 PROCESS, CODE = "starts a process", "makes machine code"
+#: Each is looked up when it is called: what a module imports by name while a test
+#: runs would fail for ever.
 PLACES: tuple[tuple[Any, str, str], ...] = (
     (subprocess.Popen, "__init__", PROCESS),
     (multiprocessing.process.BaseProcess, "start", PROCESS),
     (os, "fork", PROCESS),
     (os, "posix_spawn", PROCESS),
     (jit, "_target_machine", CODE),
-    (loading, "load_object", CODE),  # from the cache, too
+    (elf, "link", CODE),  # of objects from the cache, too
 )
 
 
@@ -30,21 +35,18 @@ PLACES: tuple[tuple[Any, str, str], ...] = (
 def parts_alone() -> Iterator[None]:
     """Let code fail that needs more than the part that is tested."""
     done: list[str] = []
+
+    def failing(what: str) -> Callable[..., NoReturn]:
+        def fail(*_: object, **__: object) -> NoReturn:
+            done.append(what)
+            pytest.fail(MESSAGE.format(what))
+
+        return fail
+
     with pytest.MonkeyPatch.context() as patch:
         for owner, name, what in PLACES:
             if hasattr(owner, name):  # os has no fork on Windows
-                patch.setattr(owner, name, partial(_fail, what, done))
+                patch.setattr(owner, name, failing(what))
         yield
     if done:  # the failure may have been caught, or have ended another thread
-        _fail(done[0], done)
-
-
-def _fail(
-    what: str, done: list[str] | None = None, *_: object, **__: object
-) -> NoReturn:
-    if done is not None:
-        done.append(what)
-    pytest.fail(
-        f"This test {what}, which tests of core do not. Move it from tests/unit/ to "
-        "tests/integration/, which belongs to full, or to tests/outside/."
-    )
+        pytest.fail(MESSAGE.format(done[0]))

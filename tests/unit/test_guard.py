@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from skforge import compile_forest
-from skforge.runtime import loading
+from skforge.runtime.loading import load_object
 from tests.exactness.forests import drawn
 from tests.guard import CODE, PROCESS, parts_alone
 
@@ -35,7 +35,7 @@ DOINGS: dict[str, tuple[Callable[[], object], str]] = {
     "multiprocessing": (lambda: multiprocessing.Process(target=int).start(), PROCESS),
     "caught": (caught, PROCESS),
     "in a thread": (in_a_thread, PROCESS),
-    "an object": (lambda: loading.load_object(b"", ["f"]), CODE),
+    "an object": (lambda: load_object(b"", ["f"]), CODE),
 }
 
 
