@@ -4,6 +4,7 @@
     python -m tests.reliability --output benchmarks/results   # an hour or two
     python -m tests.reliability --only fuzz --output benchmarks/results --merge
     python -m tests.reliability planted                  # faults that comparisons find
+    python -m tests.reliability mutants                  # faults that tests find
 
 Results are written after each family, so that a run that is ended keeps them. The exit
 status is 1 if anything was lost.
@@ -143,4 +144,10 @@ if __name__ == "__main__":
         from tests.reliability import planted
 
         sys.exit(planted.main(sys.argv[2:]))
+    if sys.argv[1:2] == ["mutants"]:
+        from tests.reliability import mutants
+
+        del sys.argv[1]
+        typer.run(mutants.main)
+        sys.exit()
     typer.run(main)
