@@ -39,7 +39,7 @@ FAST = (
     "tests/integration/test_frontend_onnx.py",
     "tests/integration/test_frontend_xgboost.py",
     "tests/integration/test_sklearn_checks.py",
-    "tests/integration/test_typing.py",
+    "tests/outside/test_typing.py",
 )
 
 #: Where ``package`` leaves what it built for the others.

@@ -30,7 +30,7 @@ SLICE = (
     "tests/integration/test_llvm_ops.py",
     "tests/integration/test_elf.py",
     "tests/exactness/test_targets.py",
-    "tests/integration/test_export.py",
+    "tests/outside/test_export.py",
 )
 
 #: Debian's packages; the last two are for tests of exports.

@@ -54,7 +54,7 @@ myst_enable_extensions = ["colon_fence"]
 # What a block prints has no button, and a command is copied without its prompt.
 copybutton_selector = "div:not(.highlight-text) > div.highlight > pre"
 copybutton_prompt_text = "$ "
-# Not run here: tests/integration/test_notebooks.py does, and compares what they print.
+# Not run here: tests/outside/test_notebooks.py does, and compares what they print.
 nb_execution_mode = "off"
 
 autosummary_generate = True

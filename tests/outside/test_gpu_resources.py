@@ -16,7 +16,7 @@ from skforge.gpu.runtime.compilers import (
     hip_resources,
 )
 from tests.gpu_binary import compile_text, nvrtc_resources
-from tests.gpu_kernels import needs
+from tests.gpu_kernels import needs, plan_of, walk_function
 from tests.occupancy import occupancy
 
 LOG = """\
@@ -130,6 +130,16 @@ def test_innermost_loops():
     (lines,) = kernels_of(SASS).values()
     (loop,) = innermost(lines)
     assert (loop.first, loop.last, loop.instructions) == (2, 4, 3)
+
+
+def test_a_walk_step_is_some_twenty_instructions():
+    needs("cuda")
+    if gpu_sass.nvdisasm() is None:
+        pytest.skip("nvdisasm is not installed")
+    binary = compile_text(plan_of(walk_function()).source, "sm_90", "cuda")
+    loops = loop_instructions(binary.code)
+    assert len(loops["predict_0"]) == 2 and loops["predict_1"] == []
+    assert all(10 <= count <= 26 for count in loops["predict_0"])
 
 
 def test_a_missing_nvdisasm_says_what_to_install(monkeypatch):
