@@ -23,7 +23,6 @@ from sklearn.ensemble import (
     RandomForestRegressor,
     StackingClassifier,
 )
-from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
@@ -215,18 +214,6 @@ def test_an_artifact_of_a_file(tmp_path):
         "model must be a fitted CompiledForest, or the path of a .skforge file that "
         f"holds one. Got {tmp_path / 'b.skforge'}, which holds a Forest, instead."
     )
-
-
-def test_what_is_no_fitted_model_is_refused():
-    model, _ = trained("two values")
-    with pytest.raises(InvalidInputError) as error:
-        pack(load_forest(model))
-    assert str(error.value) == (
-        "model must be a fitted CompiledForest, or the path of a .skforge file that "
-        "holds one. Got Forest instead."
-    )
-    with pytest.raises(NotFittedError):
-        pack(plain(model))
 
 
 def test_a_damaged_artifact_is_noticed():

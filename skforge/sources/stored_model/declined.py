@@ -144,7 +144,7 @@ class _Declined:
     def _of_values(self, rows: Any) -> str:
         framed, usual = frames.is_pandas(rows), self.usual
         take = rows.iloc if framed else rows
-        row = _first(len(rows), lambda n: self.reads(take[:n]))
+        row = first_refused(len(rows), lambda n: self.reads(take[:n]))
         if self.reads(take[row : row + 1]):
             return ""  # each row is read by itself
         if framed and self.names and self.source.selects:
@@ -161,7 +161,7 @@ class _Declined:
             parts = dict(enumerate([*given, *others[n:]]))
             return self.reads(type(rows)(parts).set_axis(rows.columns, axis=1))
 
-        position = _first(rows.shape[1], reads)
+        position = first_refused(rows.shape[1], reads)
         wanted = usual.dtypes.iloc[position] if frames.is_pandas(usual) else usual.dtype
         if not framed:
             name, column = repr(position), rows[:, position]
@@ -226,7 +226,8 @@ class _Declined:
         raise InvalidInputError(f"{shown}, where the model takes finite numbers.")
 
 
-def _first(n: int, reads: Callable[[int], bool]) -> int:
+def first_refused(n: int, reads: Callable[[int], bool]) -> int:
+    """Return the place of the value without which the first ones are read."""
     first, end = 0, n
     while end - first > 1:
         middle = 1 if (first, end) == (0, n) else (first + end) // 2
