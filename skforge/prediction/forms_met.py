@@ -112,30 +112,31 @@ def _look_of_pandas(X: Any) -> Any:
     manager = X._mgr
     blocks = manager.blocks
     dtypes = [block.values.dtype for block in blocks]
-    return manager.axes[0], dtypes, [block._mgr_locs for block in blocks]
+    lie = [block._mgr_locs for block in blocks]
+    return manager.axes[0], dtypes, lie, _places(manager)
 
 
-def _places(places: Any) -> Any:
-    return [place.as_array.tobytes() for place in places]
+def _places(manager: Any) -> Any:
+    """Return in which block each column lies, and where in it."""
+    return manager.blknos.tobytes(), manager.blklocs.tobytes()
 
 
 def _same_pandas(look: Any, X: Any) -> bool:
-    labels, dtypes, places = look
+    labels, dtypes, lie, places = look
     manager = X._mgr
-    blocks, names = manager.blocks, manager.axes[0]
-    known = names is labels or names.is_(labels)
-    if not known and not _equal_labels(names, labels):
-        return False
+    blocks = manager.blocks
     if len(blocks) != len(dtypes):
         return False
     # a block's own dtype is found anew for each frame
     found = [block.values.dtype for block in blocks]
     if not all(map(is_, found, dtypes)) and not all(map(_alike, found, dtypes)):
         return False
-    if len(blocks) == 1:
-        return True
-    lie = [block._mgr_locs for block in blocks]
-    return all(map(is_, lie, places)) or _places(lie) == _places(places)
+    if len(blocks) > 1:
+        known = all(map(is_, [block._mgr_locs for block in blocks], lie))
+        if not known and _places(manager) != places:
+            return False
+    names = manager.axes[0]  # whose comparison takes longest
+    return names is labels or names.is_(labels) or _equal_labels(names, labels)
 
 
 def _equal_labels(names: Any, labels: Any) -> bool:
@@ -147,8 +148,12 @@ def _equal_labels(names: Any, labels: Any) -> bool:
 
 
 def _alike(dtype: Any, other: Any) -> bool:
+    if type(dtype) is not type(other):
+        return False
+    if getattr(dtype, "_metadata", None) == ():  # pandas' class of one dtype alone
+        return True
     if is_category(dtype):
-        return is_category(other) and _dtype_form(dtype) == _dtype_form(other)
+        return _dtype_form(dtype) == _dtype_form(other)
     return bool(dtype == other)
 
 

@@ -44,7 +44,7 @@ def plan(
         dtype = block.values.dtype
         number = frames.number_dtype(dtype, arrow)
         if objects and dtype == np.object_:
-            writes.append(partial(_objects, place))
+            writes.append(partial(_objects, block.mgr_locs.indexer))
         elif frames.is_plain(dtype):
             writes.append(partial(_numbers, block.mgr_locs.indexer, _is_wide(dtype)))
         elif objects or not (is_coded or number is not None):
@@ -99,7 +99,7 @@ def _codes(
     return True
 
 
-def _objects(places: list[int], rows: Array, values: Array) -> bool:
+def _objects(places: Any, rows: Array, values: Array) -> bool:
     objects = values.ravel().tolist()
     numbers = numbers_among(objects, {*map(type, objects)})
     if numbers is None:
