@@ -120,10 +120,11 @@ def plain_in(kind: Any, value: Any, name: str) -> Any:
         return _object_in(origin, json.dumps(value))
     elif is_dataclass(origin):
         types = field_types(origin)  # type: ignore[arg-type]
-        if type(value) is dict and value.keys() == types.keys():
+        # what a file lacks is None, if it may be: the field came later
+        if type(value) is dict and value.keys() <= types.keys():
             values = {
-                key: plain_in(types[key], item, f"{name}.{key}")
-                for key, item in value.items()
+                key: plain_in(kind, value.get(key), f"{name}.{key}")
+                for key, kind in types.items()
             }
             return origin(**values)  # type: ignore[operator]
     elif origin is float or type(value) is origin or value is origin is None:

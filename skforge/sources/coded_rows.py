@@ -15,7 +15,7 @@ import numpy as np
 from skforge._typing import Array
 from skforge.compiler.forest import frames
 from skforge.compiler.frontends.pipeline.codes import TextCodes
-from skforge.sources.plain import PlainRows, ReadArray, Reading
+from skforge.sources.plain import PlainRows, ReadArray, Reading, array_of
 
 #: NumPy 1 rounds some numbers to float32 where it compares them with a float32 array.
 _ROUNDS = np.lib.NumpyVersion(np.__version__) < "2.0.0"
@@ -24,23 +24,23 @@ _ROUNDS = np.lib.NumpyVersion(np.__version__) < "2.0.0"
 class NumberCategories:
     """Categories that are numbers, in ascending order.
 
-    ``known`` are the numbers, or None if a stored model does not know them. Rows hold
-    codes if the numbers are ``coded``, and otherwise the numbers.
+    Rows hold codes if the numbers are ``coded``. If not, rows hold the numbers, which
+    are small and whole, and which a stored model does not know.
     """
 
     #: Whether columns may hold plain numbers.
     reads_numbers = True
 
-    def __init__(self, known: Sequence[float] | None, coded: bool) -> None:
+    def __init__(self, known: Sequence[float], coded: bool, bools: bool) -> None:
         self.coded = coded
-        numbers = [] if known is None else [*known]
-        self._numbers = np.array([*map(float, numbers)], np.float64)
-        self._codes = {x: float(code) for code, x in [*enumerate(numbers)][::-1]}
+        #: Whether the encoder takes booleans: it fails on some that it does not know.
+        self.bools = bools
+        self._numbers = np.array([*map(float, known)], np.float64)
+        self._codes = {x: float(code) for code, x in [*enumerate(known)][::-1]}
         #: Whether float64 may hold two of them as one.
         self.large = frames.has_large(self._numbers)
-        self._exact = np.array(numbers)
-        #: Whether the encoder takes booleans: it fails on some that it does not know.
-        self.bools = known is None or {0, 1}.issubset(numbers)
+        self._exact = np.array(known)
+        self.whole = self._exact.dtype.kind in "iu"
         with np.errstate(over="ignore"):
             narrow = self._numbers.astype(np.float32)
         #: Whether float32 rounds none.
@@ -69,18 +69,29 @@ class NumberCategories:
         return np.where(np.isinf(values), values, codes)
 
     def of_column(self, column: Any) -> Array | None:
+        """Return the codes of a column of pandas."""
         numbers = _numbers_in(column)
-        if numbers is None or not self.may_read(numbers[0].dtype):
+        if numbers is None:
             return None
-        codes, gaps = self.codes(numbers[0]).astype(np.float64), numbers[1]
-        codes[slice(0) if gaps is None else gaps] = np.nan
+        values, gaps = numbers
+        if gaps is None:
+            return self.codes(values) if self.may_read(values.dtype) else None
+        # scikit-learn makes floats of nullable numbers
+        codes = self.codes(values.astype(np.float64))
+        codes[gaps] = np.nan
         return codes
 
     def of_listed(self, listed: Any) -> Array | None:
         number = frames.number_dtype(listed.dtype)
-        if number is None or not self.may_read(number):
+        if number is None:
             return None
-        return self.codes(listed.to_numpy(number)).astype(np.float64)
+        # and of booleans
+        values = listed.to_numpy(np.float64 if number == np.bool_ else number)
+        return (
+            self.codes(values).astype(np.float64)
+            if self.may_read(values.dtype)
+            else None
+        )
 
 
 def _numbers_in(column: Any) -> frames.ColumnNumbers | None:
@@ -131,7 +142,9 @@ CodedColumn: TypeAlias = NumberCategories | TextCategories | ObjectCategories
 
 
 class CodedRows(PlainRows):
-    __slots__ = ("_categories", "_kept", "_large", "_numbers", "_takes_every")
+    __slots__ = (
+        *("_categories", "_kept", "_large", "_numbers", "_takes_every", "_whole"),
+    )
 
     def __init__(
         self, reading: Reading, width: int, categories: Mapping[int, CodedColumn]
@@ -146,6 +159,7 @@ class CodedRows(PlainRows):
             if isinstance(known, NumberCategories)
         }
         self._large = [i for i, known in self._numbers.items() if known.large]
+        self._whole = any(self._numbers[i].whole for i in self._large)
         narrow = (np.bool_, np.float32)  # dtypes that some categories refuse
         self._takes_every = all(
             known.may_read(np.dtype(dtype))
@@ -153,29 +167,55 @@ class CodedRows(PlainRows):
             for dtype in narrow
         )
 
+    def reads_plainly(self, X: Any) -> bool:
+        """Tell whether further rows of the form of these are read by their values."""
+        known = self._categories.values()
+        if not all(isinstance(k, NumberCategories) and not k.coded for k in known):
+            return False
+        if self._takes_every or isinstance(X, (list, tuple)):
+            return True
+        types = X.schema.types if frames.kind_of(X) == "pyarrow" else [*X.dtypes]
+        return all(
+            k.may_read(frames.number_of(types[i])) for i, k in self._numbers.items()
+        )
+
     def _array(self, X: Array) -> ReadArray | None:
         read = super()._array(X)
         return None if read is None else self._encoded(*read, X)
 
+    def _list(self, X: Any) -> ReadArray | None:
+        values = array_of(X)
+        if values is None or frames.may_round(values):
+            return None
+        # the encoder gets objects: it takes booleans, and compares as Python does
+        read = self._array(values.astype(np.float64) if values.dtype == "?" else values)
+        if read is not None and self._large:
+            kinds = {type(row[i]) for i in self._large for row in X}
+            if self._whole or kinds != {float}:
+                return None
+        return read
+
     def _table(self, X: Any) -> ReadArray | None:
         read = super()._table(X)
         encoded = None if read is None else self._encoded(*read, read[0])
-        if encoded is not None and self._large:
-            self._write_large(encoded[0], X)
-        return encoded
+        if encoded is None or not self._large or self._with_large(encoded[0], X):
+            return encoded
+        return None
 
-    def _takes_kinds(self, kinds: list[Any]) -> bool:
+    def _takes_kinds(self, kinds: list[Any], values: Array) -> bool:
         """Tell whether the encoder takes a table's columns of its own.
 
-        It gets them as one array, whose dtype is theirs in common.
+        It gets them as one array, whose dtype is theirs in common; booleans of which
+        one is missing are objects to it, and all objects are taken.
         """
         if self._takes_every:
             return True
         one = kinds[next(iter(self._numbers))]
         if not _ROUNDS and one is not None and one.kind != "b":
             return True  # of booleans alone, it is that of booleans
-        dtype = self._dtype_of(kinds)
-        known = self._numbers.values()
+        dtype, known = self._dtype_of(kinds), self._numbers.values()
+        if dtype == np.bool_ and np.isnan(values[:, [*self._numbers]]).any():
+            return True
         return dtype is not None and all(each.may_read(dtype) for each in known)
 
     def _dtype_of(self, kinds: list[Any]) -> Any:
@@ -184,17 +224,24 @@ class CodedRows(PlainRows):
             return None
         return np.result_type(*of_columns, *of_columns[:1])
 
-    def _write_large(self, rows: Array, X: Any) -> None:
-        """Compare whole numbers that a table's array of float64 rounds."""
-        dtype = self._dtype_of(self._kinds_of(X))
-        if dtype is None or dtype.kind not in "iu":
-            return
-        columns = dict(frames.columns_of(X))
-        numbers = {i: frames.numbers_in(columns[i]) for i in self._numbers}
+    def _with_large(self, rows: Array, X: Any) -> bool:
+        """Compare whole numbers that a table's array of float64 rounds.
+
+        False if the encoder gets objects, which it compares as Python does.
+        """
+        kinds, columns = self._kinds_of(X), dict(frames.columns_of(X))
+        numbers: dict[int, Any] = {
+            i: frames.numbers_in(columns[i]) for i in self._numbers
+        }
+        gaps = {kinds[i].kind for i, pair in numbers.items() if pair[1] is not None}
+        if "b" in gaps:  # of booleans of which one is missing
+            return False
+        dtype = self._dtype_of(kinds)
         # the array of whole numbers of which one is missing is of float64
-        if all(pair is not None and pair[1] is None for pair in numbers.values()):
+        if dtype.kind in "iu" and not gaps:
             for i in self._large:
-                rows[:, i] = self._numbers[i].of_column(columns[i])
+                rows[:, i] = self._numbers[i].codes(numbers[i][0])
+        return True
 
     def _encoded(self, rows: Array, said: str, values: Array) -> ReadArray | None:
         copied = False
@@ -245,9 +292,12 @@ class CodedRows(PlainRows):
         dtype = column.dtype
         if not frames.is_category(dtype):
             return known.of_column(column)
-        kept, table = self._kept.get((i, id(dtype)), (None, None))
+        # beside missing values, the encoder gets floats
+        key = i, id(dtype), i in self._large and (column.codes < 0).any()
+        kept, table = self._kept.get(key, (None, None))
         if kept is None:
-            codes = known.of_listed(dtype.categories)
+            listed = dtype.categories
+            codes = known.of_listed(listed.astype(np.float64) if key[2] else listed)
             table = None if codes is None else np.append(codes, np.nan)
-            self._kept[i, id(dtype)] = dtype, table
+            self._kept[key] = dtype, table
         return None if table is None else table[column.codes]

@@ -23,6 +23,7 @@ from skforge.sources.coded_rows import (
     ObjectCategories,
     TextCategories,
 )
+from skforge.sources.known_forms import ReadForm
 from skforge.sources.plain import ReadArray, Reading
 from skforge.sources.sklearn import SklearnSource
 from skforge.sources.stored_model.model import StoredRules
@@ -34,6 +35,8 @@ class CodedRules(StoredRules):
 
     coded: tuple[int, ...]
     named: tuple[bool, ...]
+    #: The columns in which the encoder takes all booleans; None: a file does not tell.
+    flags: tuple[int, ...] | None = None
 
     def suits(self, forest: Forest) -> bool:
         return {*self.coded} <= {*range(forest.n_features)}
@@ -72,6 +75,7 @@ class HistGradientBoostingSource(SklearnSource):
     def _known_categories(self) -> dict[int, CodedColumn]:
         live = {column.feature: column for column in self._columns}
         categories: dict[int, CodedColumn] = {}
+        flags = self.rules.flags or ()
         for feature, named in zip(self._coded, self._named, strict=True):
             names: Any = self.forest.category_names[feature] if named else None
             column = live.get(feature)
@@ -81,8 +85,8 @@ class HistGradientBoostingSource(SklearnSource):
             elif named and isinstance(names[0], str):
                 categories[feature] = TextCategories(names)
             else:
-                labels = None if column is None else column.labels
-                categories[feature] = NumberCategories(names or labels, named)
+                numbers = names or (() if column is None else column.labels)
+                categories[feature] = NumberCategories(numbers, named, feature in flags)
         return categories
 
     @classmethod
@@ -91,7 +95,8 @@ class HistGradientBoostingSource(SklearnSource):
             column for column in model_columns(model) if column.categories is not None
         ]
         named = tuple(bool(column.names) for column in coded)
-        return CodedRules(tuple(int(column.feature) for column in coded), named)
+        flags = tuple(int(c.feature) for c in coded if _takes_booleans(c.labels))
+        return CodedRules(tuple(int(column.feature) for column in coded), named, flags)
 
     def kept_rules(self) -> StoredRules:
         for column in self._columns:
@@ -176,6 +181,15 @@ class HistGradientBoostingSource(SklearnSource):
         unnamed = self._coded and self.warning and read is not None and read[1]
         return None if unnamed and kind_of(X) else read
 
+    def reader(self, X: Any, most: int) -> tuple[ReadForm, str] | None:
+        found = super().reader(X, most)
+        if found is None or not self._coded or not self._plain.reads_plainly(X):
+            return found
+        return self._plain.reader(X, most) or found[0], found[1]
+
+    def reads_numbers(self, X: Any) -> bool:
+        return not self._coded
+
     def takes(self, X: Array) -> bool:
         """Refuse 0 rows, and infinite categories, which the encoder refuses."""
         return len(X) > 0 and not np.isinf(X[:, self._coded]).any()
@@ -196,3 +210,12 @@ class HistGradientBoostingSource(SklearnSource):
             encoded, self.model._predictors, scores, False, 1
         )
         return scores
+
+
+def _takes_booleans(labels: tuple[Any, ...]) -> bool:
+    """Tell whether an encoder of these categories takes all columns of booleans.
+
+    It puts its first category, as a boolean, for those that it does not know, and fails
+    if it does not know that one either.
+    """
+    return len(labels) > 0 and bool(labels[0]) in labels

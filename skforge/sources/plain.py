@@ -213,7 +213,7 @@ class PlainRows:
         kinds = self._kinds_of(X)
         if self._r.compares != "sklearn" and not _REFUSED.isdisjoint(kinds):
             return None  # the source may refuse it, although it holds numbers
-        if not self._takes_kinds(kinds):
+        if not self._takes_kinds(kinds, values):
             return None
         if self._r.compares == "equal":  # it reads column by column
             whole = [*map(_is_whole, kinds)]
@@ -224,7 +224,7 @@ class PlainRows:
         rows = np.ascontiguousarray(values, self._r.dtype)
         return None if warning is None else (rows, warning)
 
-    def _takes_kinds(self, kinds: list[Any]) -> bool:
+    def _takes_kinds(self, kinds: list[Any], values: Array) -> bool:
         return True
 
     def _kinds_of(self, table: Any) -> list[Any]:

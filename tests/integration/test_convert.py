@@ -13,7 +13,7 @@ from pathlib import Path
 import joblib
 import numpy as np
 import pytest
-from sklearn.ensemble import RandomForestRegressor
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestRegressor
 from sklearn.tree import DecisionTreeRegressor
 
 import skforge
@@ -361,6 +361,22 @@ def test_what_save_writes_stays_as_it_is(tmp_path):
     assert (tmp_path / "a.skforge").read_bytes() == (
         tmp_path / "b.skforge"
     ).read_bytes()
+
+
+def test_files_that_do_not_tell_which_booleans_an_encoder_takes(tmp_path):
+    """Those of format 2 that were written before it was found out."""
+    rows = numbers().astype(int) % 2
+    model = HistGradientBoostingClassifier(max_iter=3, categorical_features=[0])
+    fast = plain(model.fit(rows, rows[:, 0] ^ rows[:, 1])).fit(rows)
+    skforge.save(fast, tmp_path / "a.skforge")
+    content = (tmp_path / "a.skforge").read_bytes()
+    assert skforge.load(content).predict(rows > 0).tolist() == [*fast.predict(rows)]
+    older = changed(content, lambda m: m["estimator"]["model"]["rules"].pop("flags"))
+    for file in (older, converted(older)):
+        loaded = skforge.load(file)
+        assert loaded.predict(rows).tolist() == [*fast.predict(rows)]
+        with pytest.raises(SourceNeededError):
+            loaded.predict(rows > 0)
 
 
 def test_explainers():

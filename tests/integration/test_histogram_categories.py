@@ -14,12 +14,13 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OrdinalEncoder
 
 import skforge
-from skforge import CompiledForest
 from skforge.exceptions import (
     InvalidInputError,
     SourceNeededError,
     UnsupportedModelError,
+    VerificationWarning,
 )
+from tests.plain import plain
 from tests.sklearn_rows import same_bits
 
 pd = pytest.importorskip("pandas")
@@ -42,7 +43,7 @@ def boosted():
 
 
 def compiled(model, X):
-    return CompiledForest(model, tuning="off").fit(X)
+    return plain(model).fit(X)
 
 
 def same_answers(fast, model, rows):
@@ -256,6 +257,87 @@ def test_booleans_of_frames_that_the_encoder_refuses(beside, tmp_path):
             loaded.predict(rows)
 
 
+#: Categories, and whether the encoder takes booleans: it puts the first category, as a
+#: boolean, for those that it does not know.
+FLAGS = {
+    "0 and 1": ([0, 1], True),
+    "0 and another": ([0, 2], True),
+    "1 and others": ([1, 3, 5], True),
+    "a fraction and 1": ([0.5, 1, 2.5], True),
+    "minus 1 to 1": ([-1, 0, 1], True),
+    "neither": ([2, 3], False),
+    "fractions": ([0.5, 2.5], False),
+    "minus 1 and 0": ([-1, 0], False),
+}
+
+
+@pytest.mark.sampled(5)
+@pytest.mark.parametrize("name", FLAGS)
+def test_booleans_are_taken_as_the_encoder_takes_them(name, tmp_path):
+    numbers, taken = FLAGS[name]
+    X, y = coded(numbers)
+    frame = pd.DataFrame({"code": X[:, 0], "x": X[:, 1]})
+    model = HistGradientBoostingClassifier(max_iter=4, categorical_features=["code"])
+    fast = compiled(model.fit(frame, y), frame)
+    flags, rest = X[:6, 1] > 0, X[:6, 1]
+    rows = [*tables_of(code=flags, x=rest), *tables_of(code=flags, x=flags)]
+    floats = [rows[2].astype({"code": as_what}) for as_what in ("category", "boolean")]
+    live = all_forms(fast, tmp_path / "model.skforge")
+    stored = live[2], fast.drop_estimator()
+    for form in (*live, *stored):
+        by_kernels(form, model, floats)  # scikit-learn makes floats of these
+    for given in rows:
+        if taken:
+            for form in (*live, *stored):
+                if "pyarrow" not in type(given).__module__:
+                    same_answers(form, model, [given])
+            continue
+        with pytest.raises(ValueError, match="previously unseen labels") as theirs:
+            model.predict(given)
+        for form in live[:2]:
+            with pytest.raises(ValueError, match="previously unseen labels") as ours:
+                form.predict(given)
+            assert str(ours.value) == str(theirs.value)
+        for form in stored:
+            with pytest.raises(SourceNeededError):
+                form.predict(given)
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_arrays_of_booleans(taken, tmp_path):
+    X, y = coded([0, 2] if taken else [2, 3])
+    model = boosted().fit(X, y)
+    stored = all_forms(compiled(model, X), tmp_path / "model.skforge")[2]
+    same_answers(stored, model, [(X > 0.5).tolist()])  # objects to the encoder
+    if taken:
+        same_answers(stored, model, [X > 0.5])
+        return
+    with pytest.raises(ValueError, match="previously unseen labels"):
+        model.predict(X > 0.5)
+    with pytest.raises(SourceNeededError):
+        stored.predict(X > 0.5)
+
+
+@pytest.mark.sampled(5)
+@pytest.mark.parametrize("name", FLAGS)
+def test_booleans_of_which_one_is_missing(name, tmp_path):
+    """Polars makes objects of them, which the encoder takes; it refuses the others."""
+    pl = pytest.importorskip("polars")
+    numbers, taken = FLAGS[name]
+    X, y = coded(numbers)
+    frame = pd.DataFrame({"code": X[:, 0], "x": X[:, 1]})
+    model = HistGradientBoostingClassifier(max_iter=4, categorical_features=["code"])
+    fast = compiled(model.fit(frame, y), frame)
+    rows = pl.DataFrame({"code": [True, None, False], "x": X[:3, 1]})
+    for form in all_forms(fast, tmp_path / "model.skforge"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            by_kernels(form, model, [rows] * 3)
+        if not taken:  # although the form is known by now
+            with pytest.raises((ValueError, SourceNeededError)):
+                form.predict(rows[:1])
+
+
 @pytest.mark.parametrize("dtype", [float, int])
 def test_large_integers_of_tables(dtype, tmp_path):
     """Whole numbers that float64 rounds are compared as the column holds them."""
@@ -272,6 +354,43 @@ def test_large_integers_of_tables(dtype, tmp_path):
         warnings.simplefilter("error")
         for form in all_forms(fast, tmp_path / "model.skforge"):
             same_answers(form, model, rows)
+
+
+def test_large_integers_that_scikit_learn_rounds_and_does_not(tmp_path):
+    """Lists are objects to it, and nullable numbers and gaps in categories floats."""
+    codes, rest = 2**53 + np.arange(N) % 4, np.arange(N) / 7
+    frame = pd.DataFrame({"code": codes, "x": rest})
+    model = HistGradientBoostingClassifier(max_iter=4, categorical_features=["code"])
+    fast = compiled(model.fit(frame, codes % 2), frame)
+    named = frame.astype({"code": "category"})
+    rows = [frame.astype({"code": "Int64"}), named.assign(code=named.code.shift())]
+    live, pickled, loaded = all_forms(fast, tmp_path / "model.skforge")
+    lists = [[2**53 + 1, 5]] * 2, [[2**53 + 1, 0.5], [2**53, 0.5], [2.0**53 + 4, 0.5]]
+    for form in (live, pickled):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", VerificationWarning)
+            same_answers(form, model, [*rows, named, *lists])
+    same_answers(loaded, model, [*rows, named])
+    for listed in lists:
+        with pytest.raises(SourceNeededError):
+            loaded.predict(listed)
+
+
+def test_large_integers_beside_missing_booleans(tmp_path):
+    """They are objects to the encoder, and compared exactly."""
+    pl = pytest.importorskip("polars")
+    codes = 2**53 + np.arange(N) % 4
+    frame = pd.DataFrame({"flag": np.arange(N) % 3 % 2, "code": codes, "x": PEOPLE.pay})
+    model = HistGradientBoostingClassifier(max_iter=4, categorical_features=[0, 1])
+    fast = compiled(model.fit(frame, codes % 2), frame)
+    rows = pl.DataFrame(frame[:9].assign(flag=[None, True, False] * 3).to_dict("list"))
+    live, pickled, loaded = all_forms(fast, tmp_path / "model.skforge")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for form in (live, pickled):
+            same_answers(form, model, [rows])
+        with pytest.raises(SourceNeededError):
+            loaded.predict(rows)
 
 
 def test_texts_beside_numbers(tmp_path):

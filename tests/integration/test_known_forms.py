@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
+from sklearn.ensemble import HistGradientBoostingRegressor
 
 import skforge
 from skforge import CompiledForest
@@ -158,6 +160,20 @@ def test_ordinary_frames_are_not_checked_again() -> None:
     assert readers_of(fast, mixed) == "_blocks"
     assert readers_of(fast, frame.convert_dtypes()) == "_blocks"
     assert readers_of(fast, kinds.X.tolist()) == "of_list"
+
+
+def test_ordinary_frames_of_histogram_boosting_are_not_checked_again() -> None:
+    """Not even where the encoder refuses booleans: these are another form."""
+    frame = forms.framed(np.round(kinds.X)).assign(a=np.arange(len(kinds.X)) % 2 + 2)
+    model = HistGradientBoostingRegressor(max_iter=3, categorical_features=["a"])
+    fast = plain(model.fit(frame, kinds.X[:, 1])).fit(frame)
+    assert readers_of(fast, forms.framed(frame.to_numpy(float))) == "_one_block"
+    assert readers_of(fast, frame) == "_blocks"
+    assert readers_of(fast, frame.convert_dtypes()) == "_blocks"
+    assert readers_of(fast, pl.DataFrame(frame.to_dict("list"))) == "read"
+    assert readers_of(fast, frame.astype({"a": "category"})) == "of_source"
+    gaps = pl.DataFrame(frame[:2].assign(a=[True, None]).to_dict("list"))
+    assert readers_of(fast, gaps) == "of_source"
 
 
 @pytest.mark.parametrize(
