@@ -1,8 +1,4 @@
-"""Every kind of model: rows, forest and answers of raw scores, without machine code.
-
-Scores are those of the reference evaluation, which goes from node to node. What is left
-is what frontends and adapters know of a model: its forest, rows and answers.
-"""
+"""Every kind of model answers with its own bits, by its forest's reference."""
 
 from __future__ import annotations
 
@@ -19,9 +15,9 @@ for library in ("pandas", "polars", "lightgbm", "xgboost"):
     pytest.importorskip(library)
 
 # these import the libraries
-from skforge.compiler.forest.reference import reference_raw  # noqa: E402
 from skforge.sources.find import read_model, source_of  # noqa: E402
 from tests import forms, kinds, kinds_of_pipelines  # noqa: E402
+from tests.by_reference import answer  # noqa: E402
 from tests.compared_calls import apart, called  # noqa: E402
 
 KINDS = {
@@ -46,19 +42,6 @@ def rows_of(kind: kinds.Kind, forest: Any) -> Any:
     if kind.on == "categories":
         return forms.with_categories(frame)
     return frame.to_numpy() if isinstance(kinds.ROWS[kind.on], np.ndarray) else frame
-
-
-def answer(source: Any, model: Any, method: str, X: Any) -> Any:
-    """Return None if only the model itself answers such rows."""
-    rows = source.taken(source.read(X))
-    rows = source.rows(source.prepared(X, method), method) if rows is None else rows
-    if rows is None:
-        return None
-    rows = rows.toarray() if hasattr(rows, "toarray") else rows
-    every = source.forest, *source.answers.more
-    raw = np.hstack([reference_raw(forest, rows) for forest in every])
-    raw = raw[:, 0] if raw.shape[1] == 1 else raw
-    return source.answers.of_scores(source.forest, model)(method, raw)
 
 
 @pytest.mark.sampled(160)

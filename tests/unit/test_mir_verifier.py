@@ -299,6 +299,12 @@ REFUSED = {
         'iterations of the parallel loop "t" share elements of s in:\n'
         '  reduce_dimension_inplace(s[0, 0 : 2, 0 : rows], 1) <"+">',
     ),
+    "a block without rows": (
+        function(mir.QuantizeRows("c", WHOLE, 0)),
+        {},
+        "a block of codes has at least one row in:\n"
+        "  c = quantize_rows(0 : rows) <at most 0>",
+    ),
     "parallel leaves": (
         function(
             ALLOC,

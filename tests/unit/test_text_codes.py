@@ -70,3 +70,25 @@ def test_every_container_has_the_codes_of_its_values(name, pool, n):
             assert own is None, kind
         else:
             np.testing.assert_array_equal(own, expected, kind)
+
+
+@pytest.mark.parametrize(
+    ("none", "nan", "unknown", "missing", "gap"),
+    [
+        (None, 1.0, 2.0, 1.0, "NaN"),
+        (1.0, None, 2.0, 1.0, "None"),
+        (1.0, 3.0, 2.0, 3.0, "NaN"),
+        (2.0, 3.0, 2.0, 3.0, "NaN"),
+        (1.0, 2.0, 2.0, 1.0, "None"),
+        (2.0, 2.0, 2.0, 2.0, "NaN"),
+        (None, None, 2.0, None, "NaN"),
+    ],
+)
+def test_missing_values_of_mappings_are_nan_unless_only_none_was_seen(
+    none, nan, unknown, missing, gap
+):
+    rule = TextCodes(("a", "b"), unknown, none, nan, ("x",)).rule()
+    known = {"a": 0.0, "b": 1.0, "x": None}
+    assert rule["table"] == known | ({} if missing is None else {None: missing})
+    assert (rule["missing"], rule["unknown"]) == (missing, unknown)
+    assert (rule["gap"] is None) == (gap == "None")

@@ -8,6 +8,7 @@ from typing import get_args
 
 import numpy as np
 import pytest
+from sklearn.ensemble import AdaBoostRegressor
 from sklearn.tree import DecisionTreeRegressor
 
 from skforge.compiler.forest.outputs import OutputFunction
@@ -118,6 +119,21 @@ def test_exp_keeps_the_shape(shape):
 def regressor():
     model = DecisionTreeRegressor(max_depth=1).fit([[0.0], [1.0]], [0.0, 1.0])
     return load_forest(model)
+
+
+def test_weighted_medians_are_those_of_adaboost():
+    random = np.random.default_rng(0)
+    rows = random.integers(-3, 4, (500, 4)).astype(float)
+    model = AdaBoostRegressor(n_estimators=4, random_state=0).fit(
+        rows, rows.sum(axis=1)
+    )
+    predictions = np.column_stack([one.predict(rows) for one in model.estimators_])
+    # half of equal weights is the sum of some; a member without weight counts nothing
+    for weights in (np.ones(4), np.array([2.0, 1.0, 0.0, 1.0]), random.random(4)):
+        model.estimator_weights_ = weights
+        forest = load_forest(model)
+        found = apply_transform(forest, predictions)
+        assert found.tobytes() == model.predict(rows).tobytes()
 
 
 def test_every_function_has_its_arithmetic():

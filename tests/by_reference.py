@@ -1,0 +1,26 @@
+"""What a model would answer, without machine code.
+
+Scores are those of the reference evaluation, which goes from node to node. What is left
+is what frontends and adapters know of a model: its forest, rows and answers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from skforge.compiler.forest.reference import reference_raw
+
+
+def answer(source: Any, model: Any, method: str, X: Any) -> Any:
+    """Return None if only the model itself answers such rows."""
+    rows = source.taken(source.read(X))
+    rows = source.rows(source.prepared(X, method), method) if rows is None else rows
+    if rows is None:
+        return None
+    rows = rows.toarray() if hasattr(rows, "toarray") else rows
+    every = source.forest, *source.answers.more
+    raw = np.hstack([reference_raw(forest, rows) for forest in every])
+    raw = raw[:, 0] if raw.shape[1] == 1 else raw
+    return source.answers.of_scores(source.forest, model)(method, raw)

@@ -1,0 +1,98 @@
+"""CatBoost's models answer with their own bits, by their forests' reference."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from skforge.compiler.forest.categories import ABOVE, ABOVE_OR_NAN
+from skforge.compiler.frontends import load_forest
+from skforge.sources.find import read_model, source_of
+from tests.by_reference import answer
+
+cb = pytest.importorskip("catboost")
+pd = pytest.importorskip("pandas")
+
+N = 300
+random = np.random.default_rng(0)
+FRAME = pd.DataFrame(
+    {
+        "size": np.where(random.random(N) < 0.2, np.nan, random.normal(size=N)),
+        "city": random.choice([f"città {i}" for i in range(9)], N).astype(object),
+        "age": random.integers(18, 90, N).astype(float),
+        "code": random.integers(-3, 9, N),
+    }
+)
+SIGNAL = FRAME["city"].str[-1].astype(int) % 4 + np.nan_to_num(FRAME["size"])
+SIGNAL += (FRAME["code"] == 2) * (FRAME["age"] > 40) * 2
+NUMBERS, CATEGORIES = ["size", "age", "code"], ["city", "code"]
+
+
+def train(kind: str, columns: list[str], y: Any, **how: Any) -> Any:
+    how = {"iterations": 12, "depth": 4, "thread_count": 1, "verbose": 0, **how}
+    made = getattr(cb, f"CatBoost{kind}")(allow_writing_files=False, **how)
+    return made.fit(FRAME[columns], y)
+
+
+MODELS = {
+    "numbers": lambda: train("Regressor", NUMBERS, SIGNAL),
+    "classes": lambda: train("Classifier", NUMBERS, np.digitize(SIGNAL, [1, 2])),
+    "gaps are the greatest": lambda: train(
+        "Regressor", NUMBERS, SIGNAL, nan_mode="Max"
+    ),
+}
+
+
+def same_bits(found: Any, expected: Any) -> None:
+    found, expected = np.asarray(found), np.asarray(expected)
+    assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+    assert found.tobytes() == expected.tobytes()
+
+
+def rows_of(frame: Any) -> dict[str, Any]:
+    return {
+        "frame": frame,
+        "one row": frame[:1],
+        "a column more": frame.assign(more=1.0),
+        "other order": frame[frame.columns[::-1]].assign(more=2.0),
+        "array": frame.to_numpy(),
+        "array, a column more": frame.assign(more=1.0).to_numpy(),
+        "array of float32": frame.to_numpy(np.float32),
+        "list": frame.to_numpy().tolist(),
+    }
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_rows_of_every_form(name: str) -> None:
+    model = MODELS[name]()
+    source = source_of(model, read_model(model))
+    for form, X in rows_of(FRAME[NUMBERS][::-1]).items():
+        for method in ("predict", "predict_proba"):
+            if hasattr(model, method):
+                found = answer(source, model, method, X)
+                assert found is not None, form
+                same_bits(found, getattr(model, method)(X))
+
+
+@pytest.mark.parametrize("nan_mode", ["Min", "Max"])
+def test_combinations_of_categories_are_the_same_in_both_files(
+    nan_mode: str, tmp_path: Path
+) -> None:
+    how = {"cat_features": CATEGORIES, "max_ctr_complexity": 3, "iterations": 40}
+    model = train("Regressor", [*FRAME], SIGNAL, nan_mode=nan_mode, **how)
+    pool = cb.Pool(FRAME, SIGNAL, CATEGORIES)
+    forests = []
+    for suffix in ("cbm", "json"):
+        path = tmp_path / f"model.{suffix}"
+        model.save_model(str(path), format=suffix, pool=pool)
+        forests.append(load_forest(path))
+    binary, text = forests
+    assert np.isin(binary.hashed.part_kind, [ABOVE, ABOVE_OR_NAN]).any()
+    assert (binary.hashed.part_kind == ABOVE_OR_NAN).any() == (nan_mode == "Max")
+    for name, array in binary.hashed.arrays().items():
+        np.testing.assert_array_equal(getattr(text.hashed, name), array, name)
+    for name in ("left", "right", "feature", "threshold", "missing_left"):
+        np.testing.assert_array_equal(getattr(text, name), getattr(binary, name), name)
