@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from sklearn.ensemble import RandomForestClassifier
+from sklearn.inspection import partial_dependence
 
 import skforge
 from skforge import CompiledForest
@@ -76,3 +77,16 @@ def test_an_export_answers_without_python(fast: CompiledForest, tmp_path: Path) 
     assert error == 0
     library.model_close(handle)
     np.testing.assert_array_equal(probabilities, fast.estimator_.predict_proba(X))
+
+
+@pytest.mark.parametrize("kind", ["average", "individual", "both"])
+def test_partial_dependence_is_that_of_the_model(
+    fast: CompiledForest, kind: str
+) -> None:
+    given = {"kind": kind, "grid_resolution": 6}
+    found = skforge.partial_dependence(fast, X, (0, 1), **given)
+    expected = partial_dependence(fast.estimator_, X, (0, 1), method="brute", **given)
+    assert found.keys() == expected.keys()
+    for name in ("average", "individual"):
+        if name in expected:
+            np.testing.assert_allclose(found[name], expected[name], rtol=1e-12)

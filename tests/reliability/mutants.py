@@ -7,9 +7,9 @@
 Faults are drawn by a seed from the text of ``skforge/`` (``code_faults.py``): the same
 seed draws the same ones from the same text. They are planted in a copy of the tree, in
 a temporary folder, and tests and their processes import that copy. A ring first runs
-the files of tests that name the module, what imports it, or its folder, then the
-others (not with ``--named``), and ends with the first test that fails. A test that also
-fails without the fault does not count, and is not asked again.
+the files of tests that name the module, what imports it, or its folder, and those of
+the whole, then the others (not with ``--named``), and ends with the first test that
+fails. A test that also fails without the fault does not count, and is not asked again.
 
 A fault that no ring finds may change nothing: its place and its text tell.
 """
@@ -55,6 +55,9 @@ MACHINE_CODE = (
 
 #: Files of tests that name a module and are run before the others.
 MOST_FIRST = 12
+
+#: Few tests of the whole, which may fail for any module.
+WHOLE = "tests/core/"
 
 _NOT_COPIED = ".git", ".venv", "__pycache__", ".*_cache", ".hypothesis", "_build"
 #: pytest's statuses if all passed, and if there was none to run.
@@ -258,7 +261,9 @@ class How:
 def found_by(copy: Copy, fault: CodeFault, ring: str, how: How) -> str:
     """Return the test of a ring that a fault fails, "hangs", or "" for none."""
     tests = test_files(copy.root, ring)
-    first = named_first(fault.path, tests, copy.modules)[:MOST_FIRST]
+    named = named_first(fault.path, tests, copy.modules)[:MOST_FIRST]
+    whole = [name for name in tests if name.startswith(WHOLE) and name not in named]
+    first = [*named, *whole]
     rest = [] if how.named else [name for name in tests if name not in first]
     spread = ["-n", str(how.processes), "--dist", "worksteal"]
     for files, options in ((first, ["-p", "no:xdist"]), (rest, spread)):
