@@ -22,12 +22,15 @@ ReadForm: TypeAlias = Callable[[Any], "Array | None"]
 _FLOATS = np.dtype(np.float32), np.dtype(np.float64)
 
 
-def of_list(X: Any) -> Array | None:
+def of_list(dtype: Any, X: Any) -> Array | None:
     try:
         rows = np.asarray(X)
     except ValueError:
         return None
-    return rows if rows.dtype == np.float64 and rows.ndim == 2 else None
+    if rows.dtype != np.float64 or rows.ndim != 2:
+        return None
+    # the entry rounds few rows, and declines many
+    return rows if len(rows) == 1 else _cast(rows, dtype)
 
 
 def of_pandas(
@@ -42,7 +45,7 @@ def of_pandas(
 
 def _one_block(dtype: Any, most: int, X: Any) -> Array | None:
     rows: Array = X._mgr.blocks[0].values.T
-    if len(rows) == 1:  # the entry rounds it, and declines what is too large
+    if len(rows) == 1:  # the entry rounds it
         return rows
     return _cast(rows, dtype) if 0 < rows.size <= most else None
 

@@ -103,7 +103,7 @@ class PlainRows:
         None if all has to be checked.
         """
         if type(X) in (list, tuple):
-            return known_forms.of_list
+            return partial(known_forms.of_list, self._r.dtype)
         dtype, kind = self._r.dtype, frames.kind_of(X)
         if kind == "pandas" and not self._r.dropped:
             writes = self._plan(X)

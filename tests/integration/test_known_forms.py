@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 from sklearn.ensemble import HistGradientBoostingRegressor
 
@@ -192,6 +193,26 @@ def test_blocks_of_each_kind_are_planned_once(name: str, change: str) -> None:
     fast = plain(kind.fitted()).fit(frame)
     frame = frame.astype(object) if change == "objects" else getattr(frame, change)()
     assert readers_of(fast, frame) == "_blocks"
+
+
+@pytest.mark.parametrize("name", ["xgboost of three", "forest of three"])
+@pytest.mark.parametrize("make", ["list", "frame", "mixed", "polars", "pyarrow"])
+def test_many_rows_are_read_once(name: str, make: str) -> None:
+    """What reads them for an entry that declines them is the second to read them."""
+    fast = plain(kinds.MODELS[name].fitted()).fit(kinds.X)
+    frame = forms.framed(np.tile(kinds.X, (4, 1))[:512])
+    mixed = frame.astype({"c": "int64", "b": "float32"})
+    rows = {
+        "list": lambda: frame.to_numpy().tolist(),
+        "frame": lambda: frame,
+        "mixed": lambda: mixed,
+        "polars": lambda: pl.DataFrame(frame.to_numpy(), [*frame.columns]),
+        "pyarrow": lambda: pa.table(dict(frame.items())),
+    }[make]()
+    for _ in range(3):
+        fast.predict(rows)
+    form = fast._predictor.known_forms["predict", type(rows)][-1]
+    assert form.entry(form.read(rows)) is not None
 
 
 @pytest.mark.parametrize(
