@@ -24,6 +24,7 @@ from skforge.compiler.passes.mir.specialize_depths import MAX_CLASSES
 from skforge.compiler.schedule.families import bitsliced_schedule
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
+from tests import toy_representation
 from tests.exactness.forests import drawn, forest, forest_of, tree
 
 ROWS = Schedule()
@@ -425,7 +426,7 @@ def test_reorder_trees_sorts_them_and_keeps_the_sums_in_order() -> None:
         ("array", {"nodes"}),
         ("reorg", {"nodes"}),
         (
-            "toy",
+            toy_representation.Toy.name,
             {
                 "toy_thresholds",
                 "toy_features",
