@@ -15,7 +15,8 @@ for library in ("pandas", "polars", "lightgbm", "xgboost"):
     pytest.importorskip(library)
 
 # these import the libraries
-from skforge.sources.find import read_model, source_of  # noqa: E402
+from skforge.prediction.fitting import read_divided  # noqa: E402
+from skforge.sources.find import source_of  # noqa: E402
 from tests import forms, kinds, kinds_of_pipelines  # noqa: E402
 from tests.by_reference import answer  # noqa: E402
 from tests.compared_calls import apart, called  # noqa: E402
@@ -24,13 +25,13 @@ KINDS = {
     **kinds.MODELS,
     **kinds.WRAPPERS,
     **kinds_of_pipelines.PIPELINES,
+    **kinds_of_pipelines.STEPS,
     **kinds_of_pipelines.TEXTS,
 }
-#: Boosters have rows of their own class or no labels, and a vote with negative weights
-#: is its library's.
+#: Boosters have rows of their own class or no labels. Their libraries answer votes with
+#: negative weights, and LightGBM what a step makes of Polars' frames.
 LEFT_OUT = {"xgboost, booster", "lightgbm, booster", "hard votes, negative"}
-#: A step between others does not fold.
-LEFT_OUT |= {name for name in KINDS if name.endswith("around texts")}
+LEFT_OUT |= {"pca of polars frames, lightgbm"}
 METHODS = ("predict", "predict_proba", "decision_function", "score_samples")
 
 cpu_count(only_physical_cores=True)  # it asks another program once
@@ -50,8 +51,9 @@ def test_answers_are_the_models_own(name: str) -> None:
     kind, compared = KINDS[name], 0
     with threadpool_limits(1), joblib.parallel_config("threading"):
         model = kind.fitted()
-        source = source_of(model, read_model(model))
-        X = rows_of(kind, source.forest)
+        forest, split = read_divided(model, kinds.ROWS[kind.on])
+        source = source_of(model, forest, split and split.start)
+        X = rows_of(kind, forest)
         for method in METHODS:
             if not hasattr(model, method):
                 continue
