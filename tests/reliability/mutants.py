@@ -56,8 +56,8 @@ MACHINE_CODE = (
 #: Files of tests that name a module and are run before the others.
 MOST_FIRST = 12
 
-#: Few tests of the whole, which may fail for any module.
-WHOLE = "tests/core/"
+#: Tests of the whole, which may fail for any module.
+WHOLE = "tests/core/", "tests/unit/test_answers_by_reference.py"
 
 _NOT_COPIED = ".git", ".venv", "__pycache__", ".*_cache", ".hypothesis", "_build"
 #: pytest's statuses if all passed, and if there was none to run.
@@ -220,16 +220,14 @@ def named_first(
     ...     "test_c.py": "from skforge.rows.lines import line",
     ...     "test_d.py": "from skforge.maps import street",
     ...     "test_e.py": "import skforge",
+    ...     "test_rows.py": "import skforge",
     ... }
     >>> modules = {"skforge/maps.py": "from skforge.rows.grid import cells"}
     >>> named_first("skforge/rows/grid.py", tests, modules)
-    ['test_a.py', 'test_b.py', 'test_d.py', 'test_c.py']
+    ['test_a.py', 'test_b.py', 'test_rows.py', 'test_d.py', 'test_c.py']
     """
-    names, folder = (
-        _names(path),
-        re.compile(rf"\b{re.escape(_dotted(path).rpartition('.')[0])}\b"),
-    )
-    stem = _dotted(path).rpartition(".")[2].strip("_")
+    parent, _, stem = _dotted(path).rpartition(".")
+    names, folder = _names(path), re.compile(rf"\b{re.escape(parent)}\b")
     importers = [
         _names(name)
         for name, text in (modules or {}).items()
@@ -239,8 +237,10 @@ def named_first(
     for name, text in tests.items():
         if name == path or names.search(text):
             ranks[name] = (0, -len(names.findall(text)))
-        elif stem in name.rpartition("/")[2]:
+        elif stem.strip("_") in name.rpartition("/")[2]:
             ranks[name] = (1, 0)
+        elif f"_{parent.rpartition('.')[2]}" in name.rpartition("/")[2]:
+            ranks[name] = (2, -len(modules or {}))
         elif count := sum(importer.search(text) is not None for importer in importers):
             ranks[name] = (2, -count)
         elif found := folder.findall(text):

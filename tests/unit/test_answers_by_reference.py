@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,14 +10,17 @@ import joblib
 import numpy as np
 import pytest
 from joblib.externals.loky import cpu_count
+from sklearn.utils import get_tags
 from threadpoolctl import threadpool_limits
 
 for library in ("pandas", "polars", "lightgbm", "xgboost"):
     pytest.importorskip(library)
 
 # these import the libraries
+from skforge import CompiledForest  # noqa: E402
 from skforge.prediction.fitting import read_divided  # noqa: E402
 from skforge.sources.find import source_of  # noqa: E402
+from skforge.sources.stored_model.store import check, store  # noqa: E402
 from tests import forms, kinds, kinds_of_pipelines  # noqa: E402
 from tests.by_reference import answer  # noqa: E402
 from tests.compared_calls import apart, called  # noqa: E402
@@ -45,22 +49,37 @@ def rows_of(kind: kinds.Kind, forest: Any) -> Any:
     return frame.to_numpy() if isinstance(kinds.ROWS[kind.on], np.ndarray) else frame
 
 
-@pytest.mark.sampled(160)
+def stored_of(model: Any, forest: Any) -> Any:
+    """Return the plain data that artifacts keep of a model."""
+    fast = CompiledForest(model)
+    fast.estimator_, fast.forest_ = model, forest
+    stored = store(fast, model, get_tags(fast))
+    check(stored)
+    return stored
+
+
+@pytest.mark.sampled(120)
 @pytest.mark.parametrize("name", sorted({*KINDS} - LEFT_OUT))
 def test_answers_are_the_models_own(name: str) -> None:
-    kind, compared = KINDS[name], 0
+    """Live, and stored as plain data, if all of a model folds."""
+    kind = KINDS[name]
     with threadpool_limits(1), joblib.parallel_config("threading"):
         model = kind.fitted()
         forest, split = read_divided(model, kinds.ROWS[kind.on])
-        source = source_of(model, forest, split and split.start)
+        start = split and split.start
+        sources = [(model, source_of(model, forest, start))]
+        if kind.stored and not start:
+            stored = stored_of(model, forest)
+            sources.append((stored, source_of(stored, forest)))
         X = rows_of(kind, forest)
-        for method in METHODS:
-            if not hasattr(model, method):
-                continue
-            ours = called(lambda X, m=method: answer(source, model, m, X), X)
-            if ours[0] is None and (not ours[1] or ours[1].startswith("UnsureError")):
-                continue
-            theirs = called(getattr(model, method), X)
-            assert not apart(ours, theirs, X), method
-            compared += 1
-    assert compared
+        theirs = {m: called(getattr(model, m), X) for m in METHODS if hasattr(model, m)}
+        for known, source in sources:
+            compared = 0
+            for method, own in theirs.items():
+                ask = partial(answer, source, known, method)
+                found = called(ask, X)
+                if found[0] is None and found[1][:11] in ("", "UnsureError"):
+                    continue
+                assert not apart(found, own, X), (known, method)
+                compared += 1
+            assert compared, known
