@@ -240,11 +240,11 @@ def named_first(
         elif stem.strip("_") in name.rpartition("/")[2]:
             ranks[name] = (1, 0)
         elif f"_{parent.rpartition('.')[2]}" in name.rpartition("/")[2]:
-            ranks[name] = (2, -len(modules or {}))
+            ranks[name] = (2, 0)
         elif count := sum(importer.search(text) is not None for importer in importers):
-            ranks[name] = (2, -count)
+            ranks[name] = (3, -count)
         elif found := folder.findall(text):
-            ranks[name] = (3, -len(found))
+            ranks[name] = (4, -len(found))
     return sorted(ranks, key=lambda name: (ranks[name], name))
 
 
