@@ -236,6 +236,9 @@ ARROW: dict[str, Maker] = {
     "one row": lambda t: t.slice(2, 1),
     "ints": lambda t: t.set_column(2, "c", pa.array(range(len(t)))),
     "gap": lambda t: t.set_column(2, "c", pa.array([None, *[1.0] * (len(t) - 1)])),
+    "float16 beside others": lambda t: t.set_column(
+        2, "c", pa.array(np.arange(len(t), dtype=np.float16))
+    ),
     "chunks": lambda t: pa.concat_tables([t.slice(0, 5), t.slice(5)]),
     "batch": lambda t: t.to_batches()[0],
     "other order": lambda t: t.select(COLUMNS[::-1]),

@@ -274,7 +274,8 @@ def _values_of(table: Any) -> Array | None:
         return None
     try:
         return batches[0].to_tensor().to_numpy()
-    except (ValueError, TypeError):  # nulls, or columns that are not numeric
+    except (ValueError, TypeError, NotImplementedError):
+        # nulls, columns that are not numeric, or float16 beside other numbers
         return None
 
 
