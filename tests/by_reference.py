@@ -9,8 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from sklearn.utils import get_tags
 
+from skforge import CompiledForest
 from skforge.compiler.forest.reference import reference_raw
+from skforge.sources.stored_model.store import check, store
 
 
 def answer(source: Any, model: Any, method: str, X: Any) -> Any:
@@ -24,3 +27,12 @@ def answer(source: Any, model: Any, method: str, X: Any) -> Any:
     raw = np.hstack([reference_raw(forest, rows) for forest in every])
     raw = raw[:, 0] if raw.shape[1] == 1 else raw
     return source.answers.of_scores(source.forest, model)(method, raw)
+
+
+def stored_of(model: Any, forest: Any) -> Any:
+    """Return the plain data that artifacts keep of a model."""
+    fast = CompiledForest(model)
+    fast.estimator_, fast.forest_ = model, forest
+    stored = store(fast, model, get_tags(fast))
+    check(stored)
+    return stored

@@ -10,19 +10,16 @@ import joblib
 import numpy as np
 import pytest
 from joblib.externals.loky import cpu_count
-from sklearn.utils import get_tags
 from threadpoolctl import threadpool_limits
 
 for library in ("pandas", "polars", "lightgbm", "xgboost"):
     pytest.importorskip(library)
 
 # these import the libraries
-from skforge import CompiledForest  # noqa: E402
 from skforge.prediction.fitting import read_divided  # noqa: E402
 from skforge.sources.find import source_of  # noqa: E402
-from skforge.sources.stored_model.store import check, store  # noqa: E402
 from tests import forms, kinds, kinds_of_pipelines  # noqa: E402
-from tests.by_reference import answer  # noqa: E402
+from tests.by_reference import answer, stored_of  # noqa: E402
 from tests.compared_calls import apart, called  # noqa: E402
 
 KINDS = {
@@ -47,15 +44,6 @@ def rows_of(kind: kinds.Kind, forest: Any) -> Any:
     if kind.on == "categories":
         return forms.with_categories(frame)
     return frame.to_numpy() if isinstance(kinds.ROWS[kind.on], np.ndarray) else frame
-
-
-def stored_of(model: Any, forest: Any) -> Any:
-    """Return the plain data that artifacts keep of a model."""
-    fast = CompiledForest(model)
-    fast.estimator_, fast.forest_ = model, forest
-    stored = store(fast, model, get_tags(fast))
-    check(stored)
-    return stored
 
 
 @pytest.mark.sampled(120)

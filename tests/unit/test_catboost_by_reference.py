@@ -10,8 +10,9 @@ import pytest
 
 from skforge.compiler.forest.categories import ABOVE, ABOVE_OR_NAN
 from skforge.compiler.frontends import load_forest
+from skforge.exceptions import SourceNeededError
 from skforge.sources.find import read_model, source_of
-from tests.by_reference import answer
+from tests.by_reference import answer, stored_of
 
 cb = pytest.importorskip("catboost")
 pd = pytest.importorskip("pandas")
@@ -66,15 +67,30 @@ def rows_of(frame: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_rows_of_every_form(name: str) -> None:
+def test_rows_of_every_form_live_and_stored(name: str) -> None:
     model = MODELS[name]()
-    source = source_of(model, read_model(model))
-    for form, X in rows_of(FRAME[NUMBERS][::-1]).items():
-        for method in ("predict", "predict_proba"):
-            if hasattr(model, method):
-                found = answer(source, model, method, X)
-                assert found is not None, form
-                same_bits(found, getattr(model, method)(X))
+    forest = read_model(model)
+    for known in (model, stored_of(model, forest)):
+        source = source_of(known, forest)
+        for form, X in rows_of(FRAME[NUMBERS][::-1]).items():
+            for method in ("predict", "predict_proba"):
+                if hasattr(model, method):
+                    found = answer(source, known, method, X)
+                    assert found is not None, form
+                    same_bits(found, getattr(model, method)(X))
+
+
+def test_a_stored_model_refuses_one_row_without_a_second_axis() -> None:
+    model = MODELS["numbers"]()
+    forest = read_model(model)
+    stored = stored_of(model, forest)
+    with pytest.raises(SourceNeededError) as error:
+        answer(source_of(stored, forest), stored, "predict", np.zeros(3))
+    assert str(error.value) == (
+        "predict of one row without a second axis needs the CatBoostRegressor itself, "
+        "which this CompiledForest was saved without: Use X.reshape(1, -1), or use "
+        "the original model."
+    )
 
 
 @pytest.mark.parametrize("nan_mode", ["Min", "Max"])

@@ -11,10 +11,10 @@ import pytest
 from sklearn.ensemble import AdaBoostRegressor
 from sklearn.tree import DecisionTreeRegressor
 
-from skforge.compiler.forest.outputs import OutputFunction
+from skforge.compiler.forest.outputs import OutputFunction, OutputSpec
 from skforge.compiler.forest.record import forest_in, forest_out
 from skforge.compiler.frontends import load_forest
-from skforge.compiler.outputs import library
+from skforge.compiler.outputs import library, onnx
 from skforge.compiler.outputs.functions import FUNCTIONS, FunctionName
 from skforge.compiler.outputs.library import total
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
@@ -119,6 +119,28 @@ def test_exp_keeps_the_shape(shape):
 def regressor():
     model = DecisionTreeRegressor(max_depth=1).fit([[0.0], [1.0]], [0.0, 1.0])
     return load_forest(model)
+
+
+@pytest.mark.parametrize(
+    "offsets", [(0.0, 0.0, 0.0), (0.5, np.nan, 0.0), (np.nan, np.nan, 1.0)]
+)
+def test_labels_of_onnx_are_the_first_greatest_of_known_scores(offsets):
+    scores = np.random.default_rng(0).integers(-2, 3, (300, 3)).astype(np.float32)
+    spec = OutputSpec("onnx", offsets=offsets, labels="first_greatest")
+    sums = np.where(np.isnan(offsets), -np.inf, scores + np.nan_to_num(offsets))
+    found = onnx.first_greatest(scores, spec, library.HOST)
+    np.testing.assert_array_equal(np.ravel(found), sums.argmax(axis=1))
+
+
+@pytest.mark.parametrize(
+    ("offsets", "deciding"), [((0.25,), 0), ((1.0, 0.25), 1), ((0.25, np.nan), 0)]
+)
+def test_a_bound_of_onnx_is_not_above_itself(offsets, deciding):
+    scores = np.random.default_rng(0).integers(-3, 4, (300, 2)).astype(np.float32) / 4
+    spec = OutputSpec("onnx", 0.5, offsets=offsets, labels="above_bound")
+    scores = scores[:, : len(offsets)]
+    found = onnx.above_bound(scores, spec, library.HOST)
+    np.testing.assert_array_equal(np.ravel(found), scores[:, deciding] > 0.25)
 
 
 def test_weighted_medians_are_those_of_adaboost():

@@ -197,9 +197,7 @@ class Builder:
         a, b = self._operands(a, b)
         if isinstance(cond.type, lir.Plane):
             return self.let(lir.PlaneMux(cond, a, b), a.type, "plane")
-        if cond.type.lanes and not a.type.lanes:
-            lanes = cond.type.lanes
-            a, b = self.splat(a, lanes), self.splat(b, lanes)
+        a, b = (self.splat(one, cond.type.lanes) for one in (a, b))
         return self.let(lir.Select(cond, a, b), a.type, "sel")
 
     def convert(self, a: Value, element: Scalar) -> Value:
