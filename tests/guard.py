@@ -1,17 +1,21 @@
-"""What tests of single parts do not do: make machine code, and start processes."""
+"""What tests of single parts do not do: compile, start processes, measure."""
 
 from __future__ import annotations
 
 import multiprocessing.process
 import os
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import pytest
 
+from skforge.compiler.cost.profile import MachineProfile
 from skforge.compiler.runtime.cpu import jit
+from skforge.compiler.runtime.machine import Measured
+from skforge.compiler.target import Target
 from skforge.runtime import elf
 
 MESSAGE = (
@@ -29,6 +33,11 @@ PLACES: tuple[tuple[Any, str, str], ...] = (
     (jit, "_target_machine", CODE),
     (elf, "link", CODE),  # of objects from the cache, too
 )
+
+
+def modelled(target: Target) -> Measured:
+    """Return a profile that is not measured again while tests run."""
+    return Measured(MachineProfile.of(target), time.time(), None, 1.0, ())
 
 
 @contextmanager

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Generator
 
 import pytest
 
-from skforge.compiler.cost.profile import MachineProfile
 from skforge.compiler.runtime import machine
 from skforge.compiler.target import Target
-from tests.guard import parts_alone
+from tests.guard import modelled, parts_alone
 
 
 @pytest.hookimpl(wrapper=True)
@@ -27,7 +25,5 @@ def pytest_runtest_call() -> Generator[None, None, None]:
 
 @pytest.fixture(autouse=True)
 def _modelled_profile(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let schedules be chosen for a profile that nobody measures."""
-    host = Target.host()
-    profile = machine.Measured(MachineProfile.of(host), time.time(), None, 1.0, ())
-    monkeypatch.setitem(machine.USED, host, profile)
+    """Let schedules be chosen by a profile that nobody measures, with any cache."""
+    monkeypatch.setitem(machine.USED, Target.host(), modelled(Target.host()))

@@ -14,6 +14,9 @@ import numpy as np
 import pytest
 
 from skforge import compile_forest
+from skforge.compiler.cost.profile import MachineProfile
+from skforge.compiler.runtime.machine import machine_profile
+from skforge.compiler.target import Target
 from skforge.runtime.loading import load_object
 from tests.exactness.forests import drawn
 from tests.guard import CODE, PROCESS, parts_alone
@@ -53,6 +56,11 @@ def test_what_is_done_is_said(doing: str) -> None:
 def test_a_kernel_is_not_compiled() -> None:
     with pytest.raises(pytest.fail.Exception, match=CODE), parts_alone():
         compile_forest(drawn(3, 2)).predict_raw(np.zeros((1, 5)))
+
+
+def test_schedules_are_chosen_by_a_profile_that_nobody_measures() -> None:
+    host = Target.host()
+    assert machine_profile(host) == MachineProfile.of(host)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")

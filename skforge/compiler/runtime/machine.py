@@ -149,8 +149,13 @@ def renewed(target: Target, anew: bool = False) -> Measured:
     fresh = Measured(profile, time.time(), load, share, tuple(doubts))
     if not missing:
         fresh = fresh if old is None else fresh.beside(old)
-        object_cache.write(_key(target), KIND, [json.dumps(asdict(fresh)).encode()])
+        keep(target, fresh)
     return fresh
+
+
+def keep(target: Target, measured: Measured) -> None:
+    text = json.dumps(asdict(measured))
+    object_cache.write(_key(target), KIND, [text.encode()])
 
 
 def load_average() -> float | None:
