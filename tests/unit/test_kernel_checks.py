@@ -1,0 +1,84 @@
+"""Kernels are compared before their first answer; these are functions of Python."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.tree import DecisionTreeRegressor
+
+from skforge.compiler.forest.reference import draw_rows, reference_raw
+from skforge.compiler.frontends import load_forest
+from skforge.compiler.runtime.kernels import RangeKernels
+from skforge.compiler.schedule.schedule import Schedule
+from skforge.exceptions import VerificationError, VerificationWarning
+from skforge.prediction.kernel_checks import ADVICE, KernelChecks, Sample
+
+X = np.random.default_rng(0).normal(size=(80, 3))
+FOREST = load_forest(DecisionTreeRegressor(max_depth=3).fit(X, X[:, 0]))
+ROWS = draw_rows(FOREST, 40, 0)
+#: A schedule for each range, by which kernels are known.
+RANGES = [(1, 7), (8, 63), (64, None)]
+TABLE = {
+    batch: Schedule().tile("batch", "b0", "b1", 2**i) for i, batch in enumerate(RANGES)
+}
+
+
+def honest(rows: Any, raw: Any, threads: int) -> None:
+    raw[:] = reference_raw(FOREST, rows)
+
+
+def lying(rows: Any, raw: Any, threads: int) -> None:
+    honest(rows, raw, threads)
+    raw[-1] += 1
+
+
+def checked(*kernels: Any) -> tuple[RangeKernels, list[int]]:
+    """Return kernels that are compared, and what notes that a sample is made."""
+    by_schedule = dict(zip(TABLE.values(), kernels, strict=True))
+    cache = SimpleNamespace(kernel=lambda schedule, element: by_schedule[schedule])
+    found, made = RangeKernels(TABLE, cache, "score"), []
+
+    def sample() -> Sample:
+        made.append(1)
+        names = [f"row {i}" for i in range(len(ROWS))]
+        return Sample(ROWS, names, reference_raw(FOREST, ROWS)[:, 0])
+
+    module: Any = SimpleNamespace(forest=FOREST, reduction="exact")
+    found.arrives = KernelChecks(module, sample)
+    return found, made
+
+
+def test_the_sample_is_made_once_and_freed_when_all_kernels_agree():
+    kernels, made = checked(honest, honest, honest)
+    assert not made
+    for number in (1, 0):
+        assert kernels.kernel(number) is honest
+        assert kernels.arrives is not None
+    assert kernels.kernel(2) is honest
+    assert kernels.arrives is None
+    assert made == [1]
+
+
+def test_the_first_kernel_answers_for_a_later_one_that_differs():
+    kernels, _ = checked(honest, honest, lying)
+    assert kernels.kernel(1) is honest
+    with pytest.warns(VerificationWarning) as said:
+        assert kernels.kernel(2) is honest
+    right = float(reference_raw(FOREST, ROWS)[23, 0])  # batches of 64 have it last
+    assert str(said[0].message) == (
+        f"row 23: the compiled code gives {right + 1!r}, but the model gives "
+        f"{right!r}, with batches of 64 and the schedule {TABLE[64, None]!r}. {ADVICE} "
+        "The kernel for smaller batches agrees with the model and is used instead."
+    )
+    assert kernels.kernel(2) is honest
+
+
+def test_a_first_kernel_that_differs_never_answers():
+    kernels, _ = checked(lying, lying, honest)
+    for number in (0, 1, 0):
+        with pytest.raises(VerificationError, match=r"^row \d+: the compiled code"):
+            kernels.kernel(number)
+    assert kernels.kernel(2) is honest
