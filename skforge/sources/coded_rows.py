@@ -189,8 +189,9 @@ class CodedRows(PlainRows):
             return None
         # the encoder gets objects: it takes booleans, and compares as Python does
         read = self._array(values.astype(np.float64) if values.dtype == "?" else values)
-        if read is not None and self._large:
-            kinds = {type(row[i]) for i in self._large for row in X}
+        large = self._large if read is not None else []
+        if large and frames.has_large(values[:, large]):
+            kinds = {type(row[i]) for i in large for row in X}
             if self._whole or kinds != {float}:
                 return None
         return read

@@ -220,6 +220,25 @@ def test_integers_that_float64_does_not_hold():
     same_answers(compiled(model, X), model, [X, X[:1], X[1:2], X.astype(float)])
 
 
+def test_unsigned_integers_that_float64_does_not_hold(tmp_path):
+    """Beside int64, they are float64 to the encoder."""
+    rest = np.arange(N)
+    X = np.c_[np.uint64(2**63) + np.arange(N, dtype=np.uint64) % 3, rest.astype("u8")]
+    model = boosted().fit(X, (X[:, 0] % 2 == 0) ^ (rest > 200))
+    small = X - np.uint64(2**62)
+    rows = [X, X[:1], X[1:2], X.astype(float), small, small.astype(int)]
+    for form in all_forms(compiled(model, X), tmp_path / "model.skforge"):
+        same_answers(form, model, rows)
+    model.fit(small, rest > 200)
+    with pytest.raises(UnsupportedModelError) as refused:
+        compiled(model, small.astype(float))
+    assert str(refused.value) == (
+        "The categories of column 0 are whole numbers of the dtype uint64 up to "
+        "4611686018427387906, and skforge keeps no dtype with them; fit the model with "
+        "int64 there."
+    )
+
+
 def test_booleans_that_the_encoder_refuses():
     X, y = coded([94110, 10001])
     model = boosted().fit(X, y)
@@ -370,7 +389,7 @@ def test_large_integers_that_scikit_learn_rounds_and_does_not(tmp_path):
         with warnings.catch_warnings():
             warnings.simplefilter("error", VerificationWarning)
             same_answers(form, model, [*rows, named, *lists])
-    same_answers(loaded, model, [*rows, named])
+    same_answers(loaded, model, [*rows, named, [[5, 0.5]]])
     for listed in lists:
         with pytest.raises(SourceNeededError):
             loaded.predict(listed)

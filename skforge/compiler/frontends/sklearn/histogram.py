@@ -138,6 +138,12 @@ def _column(feature: int, known: Any) -> HistogramColumn:
     if all(0 <= x <= _LARGEST_CATEGORY and x % 1 == 0 for x in labels):
         whole = tuple(map(int, labels))
         return HistogramColumn(feature, whole, (), labels, objects)
+    if values.dtype == np.uint64 and 2**53 <= labels[-1] < 2**63:
+        raise UnsupportedModelError(
+            f"The categories of column {feature} are whole numbers of the dtype uint64 "
+            f"up to {labels[-1]}, and skforge keeps no dtype with them; fit the model "
+            "with int64 there."
+        )
     names = tuple(map(float if float in kinds else int, labels))
     return HistogramColumn(feature, codes, names, labels, objects)
 
