@@ -183,6 +183,7 @@ def test_ordinary_frames_of_histogram_boosting_are_not_checked_again() -> None:
         ("xgboost of categories", "copy"),
         ("lightgbm of categories", "copy"),
         ("forest of three names", "objects"),
+        ("calibrated, sigmoid, forest, two", "objects"),
         ("catboost of a frame", "objects"),
         ("catboost of a frame", "convert_dtypes"),
     ],

@@ -30,6 +30,7 @@ from skforge.exceptions import (
 )
 from skforge.runtime.mappings import MappingColumns
 from skforge.sources import base
+from skforge.sources.known_forms import ReadForm
 from skforge.sources.pipeline import nested_parts
 from skforge.sources.plain import ReadArray
 from skforge.sources.stored_model.model import StoredModel
@@ -163,6 +164,11 @@ class WrapperSource(base.Source):
 
     def takes(self, X: base.Array) -> bool:
         return all(reader.takes(X) for reader in self._readers)
+
+    def reader(self, X: Any, most: int) -> tuple[ReadForm, str] | None:
+        if len(self._readers) == 1 and not self._constants:
+            return self._readers[0].reader(X, most)
+        return super().reader(X, most)
 
     def read(self, X: Any) -> ReadArray | None:
         first, *others = self._readers
