@@ -10,12 +10,16 @@ import joblib
 import numpy as np
 import pytest
 from joblib.externals.loky import cpu_count
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 from threadpoolctl import threadpool_limits
 
 for library in ("pandas", "polars", "lightgbm", "xgboost"):
     pytest.importorskip(library)
 
 # these import the libraries
+from lightgbm import LGBMRegressor  # noqa: E402
+
 from skforge.prediction.fitting import read_divided  # noqa: E402
 from skforge.sources.find import source_of  # noqa: E402
 from tests import forms, kinds, kinds_of_pipelines  # noqa: E402
@@ -71,3 +75,18 @@ def test_answers_are_the_models_own(name: str) -> None:
                 assert not apart(found, own, X), (known, method)
                 compared += 1
             assert compared, known
+
+
+@pytest.mark.parametrize("least", [2**23, 2**24])
+def test_whole_numbers_that_lightgbm_rounds_are_its_own(least: int) -> None:
+    X = least + np.arange(400)[:, None]
+    model = make_pipeline(
+        FunctionTransformer(),
+        LGBMRegressor(n_jobs=1, verbose=-1, min_child_samples=1, max_bin=500),
+    ).fit(X, np.sin(X[:, 0]))
+    source = source_of(model, read_divided(model, X)[0])
+    found = answer(source, model, "predict", X)
+    if least < 2**24:  # float32 has all of them
+        assert found.tobytes() == model.predict(X).tobytes()
+    else:
+        assert found is None

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_matrix
 
 from skforge.compiler.forest.categories import ABOVE, ABOVE_OR_NAN
 from skforge.compiler.frontends import load_forest
@@ -63,6 +64,8 @@ def rows_of(frame: Any) -> dict[str, Any]:
         "array, a column more": frame.assign(more=1.0).to_numpy(),
         "array of float32": frame.to_numpy(np.float32),
         "list": frame.to_numpy().tolist(),
+        "CSR": csr_matrix(frame.to_numpy()),
+        "CSR, one row": csr_matrix(frame.to_numpy()[:1]),
     }
 
 
