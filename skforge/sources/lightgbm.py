@@ -64,9 +64,10 @@ class LightGBMBoosterSource(Source):
     def _rows(self, X: Any, method: str) -> Any:
         """Accept numbers; a live LightGBM handles everything else."""
         if self.stored is not None:
-            if is_table(X) or (is_pandas(X) and self._categories.lists):
-                rows = prepare_rows(self.forest, X)
-                return None if is_table(X) and _has_limit(rows) else rows
+            if is_table(X):
+                return self._of_table(X)
+            if is_pandas(X) and self._categories.lists:
+                return prepare_rows(self.forest, X)
             X = _usual(self._validated(X))
             X = plain.rare_numbers(X) if type(X) is np.ndarray else X
         if type(X) is np.ndarray:
@@ -83,6 +84,10 @@ class LightGBMBoosterSource(Source):
             return None
         return X if X is not None and self._fits(X) else None
 
+    def _of_table(self, X: Any) -> Any:
+        rows = None if _has_half(X) else prepare_rows(self.forest, X)
+        return None if rows is None or _has_limit(rows) else rows
+
     def _fits(self, X: Any) -> bool:
         return bool(X.shape[1:] == (self.forest.n_features,) and X.shape[0])
 
@@ -93,6 +98,12 @@ class LightGBMBoosterSource(Source):
         if self.answers.labels and method not in _ASKING:
             return super()._call(method, X, **params)
         return self.model.predict(X, **_ASKING.get(method, {}), **params)
+
+
+def _has_half(table: Any) -> bool:
+    """Tell whether a table has a column of float16, which LightGBM refuses."""
+    types = table.dtypes if kind_of(table) == "polars" else table.schema.types
+    return any(str(each).lower() in ("float16", "halffloat") for each in types)
 
 
 def _has_limit(values: Array) -> bool:

@@ -670,8 +670,9 @@ def test_cutoffs_that_no_length_decides_have_no_entry():
     check_all_outputs(replace(forest, outputs=everyone), sizes=(1, 65))
 
 
-def test_models_of_one_kind_share_the_code_of_entries(monkeypatch):
+def test_models_of_one_kind_share_the_code_of_entries(monkeypatch, tmp_path):
     """Columns, batch ranges and sizes of trees are data."""
+    monkeypatch.setenv("SKFORGE_CACHE_DIR", str(tmp_path))  # no other test's objects
     made, make = [], jit.object_of
     monkeypatch.setattr(jit, "object_of", lambda *given: made.append(1) or make(*given))
     programs._made.cache_clear()

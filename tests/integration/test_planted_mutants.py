@@ -48,6 +48,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (root / path).write_text(text, encoding="utf-8")
     shutil.copy(mutants.ROOT / plugin, root / plugin)
     monkeypatch.setattr(mutants, "ROOT", root)
+    monkeypatch.setenv("PYTEST_XDIST_WORKER", "gw0")  # as in a worker
     return root
 
 

@@ -160,6 +160,7 @@ class Copy:
                 "SKFORGE_MODELS": str(Path(models).resolve()),
                 # a cache would know what was compiled with another fault
                 "SKFORGE_CACHE_DIR": None,
+                "PYTEST_XDIST_WORKER": None,  # which would be taken for its own
                 "SKFORGE_FAILURES": str(failures),
                 "TMPDIR": str(temporary),
                 **ONE_THREAD,

@@ -66,7 +66,7 @@ def order_of_keys(t: Trial) -> None:
     "None read as 0",
     (
         "runtime.mappings:Mappings._row",
-        "[_NAN if value is None else value for value in values]",
+        "[NAN if value is None else value for value in values]",
         "[0.0 if value is None else value for value in values]",
     ),
 )
@@ -244,7 +244,7 @@ def frames_of_wheels(t: Trial) -> None:
     "wheel-without-gaps",
     "None read as 0",
     in_wheel(
-        "[_NAN if value is None else value for value in values]",
+        "[NAN if value is None else value for value in values]",
         "[0.0 if value is None else value for value in values]",
     ),
 )
