@@ -8,7 +8,6 @@ from itertools import pairwise
 
 import pytest
 
-from skforge.compiler.cost.counts import ForestCounts
 from skforge.compiler.defaults.cpu import default_schedules
 from skforge.compiler.schedule import families
 from skforge.compiler.target import Target
@@ -191,19 +190,6 @@ def test_ranges_of_the_defaults_count_by_how_often_they_double():
     assert [plan.share for plan in plans] == pytest.approx([1 / 13, 5 / 13, 7 / 13])
     asked = plan_ranges(defaults, {(1, 8): 8, (9, None): 64}, 1 << 20)
     assert [plan.share for plan in asked] == [0.5, 0.5]
-
-
-def test_a_search_counts_its_forest_once(monkeypatch):
-    made, init = [], ForestCounts.__init__
-
-    def counted(self, forest, target):
-        made.append(forest)
-        init(self, forest, target)
-
-    monkeypatch.setenv("SKFORGE_CACHE", "off")
-    monkeypatch.setattr(ForestCounts, "__init__", counted)
-    Tuner().tune(FOREST, ranges=MANY, target="cpu", budget=0.2)
-    assert len(made) == 1
 
 
 def test_a_search_waits_for_others_as_long_as_it_is_worth(monkeypatch, tmp_path):

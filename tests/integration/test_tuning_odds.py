@@ -1,0 +1,20 @@
+"""Searches that measure: what they count; see the file of this name in tests/unit/."""
+
+from __future__ import annotations
+
+from skforge.compiler.cost.counts import ForestCounts
+from skforge.tuning import Tuner
+from tests.unit.test_tuning_odds import FOREST, MANY
+
+
+def test_a_search_counts_its_forest_once(monkeypatch):
+    made, init = [], ForestCounts.__init__
+
+    def counted(self, forest, target):
+        made.append(forest)
+        init(self, forest, target)
+
+    monkeypatch.setenv("SKFORGE_CACHE", "off")
+    monkeypatch.setattr(ForestCounts, "__init__", counted)
+    Tuner().tune(FOREST, ranges=MANY, target="cpu", budget=0.2)
+    assert len(made) == 1
