@@ -6,9 +6,10 @@ loaded model never imports.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial, wraps
+from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
@@ -32,7 +33,6 @@ _WHOLE = np.ndarray, dict
 _FRAMES = "pandas", "polars", "pyarrow"
 #: Forms of a class of rows that are recognised.
 _MOST = 8
-
 Asking = TypeVar("Asking", bound=Callable[..., Any])
 
 
@@ -156,9 +156,21 @@ class AtDoor:
 
         None if other routes are to answer: the rows have met it, and agreed.
         """
-        forms = self.known_forms.setdefault((method, type(X)), [])
-        for same, read, entry, warning in forms:
+        key = method, type(X)
+        forms = self.known_forms.setdefault(key, [])
+        calls: Iterator[int] = count(1)
+        for at, form in enumerate(forms):
+            same, read, entry, warning, calls_of = form
             if same(X):
+                if at:  # the form of the last call comes first
+                    forms = [form, *forms[:at], *forms[at + 1 :]]
+                    self.known_forms[key] = forms
+                if entry is None and calls_of and n_jobs == self.entry_jobs:
+                    n_calls = next(calls_of)
+                    if n_calls & (n_calls - 1) == 0:  # look again ever more rarely
+                        self.known_forms[key] = forms = forms[1:]
+                        calls = calls_of
+                        break
                 if entry is None or n_jobs != self.entry_jobs:
                     return None
                 answer = None if (rows := read(X)) is None else entry(rows)
@@ -176,8 +188,11 @@ class AtDoor:
         uncounted = self.counters.uncounted
         if (known := self._known_form(method, X, n_jobs, uncounted)) is not None:
             form, given = known
-            differs = given is not None and not _same(given, answer)
-            forms.append(form._replace(entry=None) if differs else form)
+            if given is None:
+                form = form._replace(calls=calls)
+            elif not _same(given, answer):
+                form = form._replace(entry=None)
+            forms.append(form)
         return answer
 
     def _known_form(
@@ -193,7 +208,7 @@ class AtDoor:
         rows = None if found is None else found[0](X)
         answer = None if rows is None else ask(entry, rows)
         if found is None or answer is None:
-            return KnownForm(recogniser(X), None, None, ""), None
+            return KnownForm(recogniser(X), None, None), None
         return KnownForm(recogniser(X), found[0], entry, found[1]), answer
 
     def _by_known(self: Any, method: str, n_jobs: int | None, X: Any) -> Any:

@@ -7,7 +7,7 @@ made for the comparison: types of Python's objects, categories and their order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from functools import partial
 from operator import is_
 from typing import Any, NamedTuple
@@ -29,7 +29,9 @@ class KnownForm(NamedTuple):
     same: Callable[[Any], bool]  # recognises its rows
     read: ReadForm | None
     entry: Callable[[Array], Any] | None  # None: other routes are to answer
-    warning: str
+    warning: str = ""
+    #: Counts calls, if further rows may show that an entry takes this form.
+    calls: Iterator[int] | None = None
 
 
 class FormsMet:
@@ -129,7 +131,7 @@ def _same_pandas(look: Any, X: Any) -> bool:
         return False
     # a block's own dtype is found anew for each frame
     found = [block.values.dtype for block in blocks]
-    if not all(map(is_, found, dtypes)) and not all(map(_alike, found, dtypes)):
+    if not all([a is b or _alike(a, b) for a, b in zip(found, dtypes, strict=True)]):
         return False
     if len(blocks) > 1:
         known = all(map(is_, [block._mgr_locs for block in blocks], lie))
@@ -153,7 +155,9 @@ def _alike(dtype: Any, other: Any) -> bool:
     if getattr(dtype, "_metadata", None) == ():  # pandas' class of one dtype alone
         return True
     if is_category(dtype):
-        return _dtype_form(dtype) == _dtype_form(other)
+        own, others = dtype.categories, other.categories
+        alike = own is others or own.dtype == others.dtype
+        return bool(alike and dtype.ordered == other.ordered)
     return bool(dtype == other)
 
 

@@ -132,15 +132,15 @@ class OfEntries:
         self._seek_entry(method, n_jobs)
         return answer
 
-    def _seek_entry(self: Any, method: str, n_jobs: int | None) -> None:
-        """Compile a method's entry; a method without one keeps the ordinary path.
-
-        Entries depend on the number of threads of other calls: if it changes, each
-        entry is compiled again when its method is next called.
-        """
+    def for_jobs(self, n_jobs: int | None) -> None:
+        """Forget the entries of other numbers of threads: each is compiled again."""
         if n_jobs != self.entry_jobs:
             self._forget_entries()
             self.entry_jobs = n_jobs
+
+    def _seek_entry(self: Any, method: str, n_jobs: int | None) -> None:
+        """Compile a method's entry; a method without one keeps the ordinary path."""
+        self.for_jobs(n_jobs)
         if method in self.entries:
             return
         self.entries[method] = None  # for other threads in the meantime

@@ -175,7 +175,7 @@ class ForestPredictor(OfEntries, OfTrees, OfRounds, AtDoor):
     def _find_routes(
         self, form: tuple[str, Any], X: Any, n_jobs: int | None, at_door: bool = True
     ) -> tuple[Route, ...]:
-        (method, kind), source, remembered = form, self.source, self._routes
+        (method, kind), source = form, self.source
         if method in self.by_leaves:
             return (ForestPredictor.answer_by_leaves,)
         routes, only = self.door_routes(method, X) if at_door else ([], False)
@@ -188,18 +188,19 @@ class ForestPredictor(OfEntries, OfTrees, OfRounds, AtDoor):
             routes.append(ForestPredictor._by_sequence)
         if is_device_array(X) or (source.on_device and hasattr(kind, _DLPACK)):
             routes.append(ForestPredictor._by_device)
-        seeks = method not in self.entries or n_jobs != self.entry_jobs
+        self.for_jobs(n_jobs)
+        remembered = self._routes
+        seeks = method not in self.entries
         if not seeks and self.entries.get(method) is not None:
             routes.append(ForestPredictor._by_entry)
+        # whether arrays of this dtype are read by another forest alone
+        first = source.has_forms and self.variants.get(kind, self) not in (self, None)
         if source.has_forms:
-            # arrays of this dtype are read by another forest alone
-            first = self.variants.get(kind, self) not in (self, None)
             place = first_route if first else len(routes)
             routes.insert(place, ForestPredictor._by_form)
-        if seeks:
-            return (*routes, ForestPredictor._at_first)
-        routes.append(ForestPredictor._by_kernels)
-        if at_door and len(remembered) < _MOST_ROUTES:
+        by_kernels = ForestPredictor._at_first if seeks else ForestPredictor._by_kernels
+        routes.append(by_kernels)
+        if at_door and (first or not seeks) and len(remembered) < _MOST_ROUTES:
             remembered[form] = tuple(routes)
         return tuple(routes)
 

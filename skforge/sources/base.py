@@ -311,10 +311,9 @@ class Source:
         """
         if (read := self.read(X)) is None:
             return None
-        numbers = self.reads_numbers(X) and type(self._plain) is PlainRows
-        plain = self._plain.reader(X, most) if numbers else None
+        plain = self._plain.reader(X, most) if self.reads_numbers(X) else None
         n_rows = most // read[0].shape[1]
-        return plain or partial(of_source, self.read, n_rows, read[1]), read[1]
+        return plain or of_source(self.read, n_rows, read[1], X), read[1]
 
     def reads_numbers(self, X: Any) -> bool:
         """Tell whether :meth:`read` does no more with rows of a form than PlainRows."""

@@ -8,6 +8,7 @@ these instead, so that arrays need no code.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,6 +16,8 @@ import numpy as np
 from skforge._typing import Array
 from skforge.compiler.forest import frames
 from skforge.compiler.frontends.pipeline.codes import TextCodes
+from skforge.sources import known_forms, pandas_blocks
+from skforge.sources.known_forms import ReadForm
 from skforge.sources.plain import PlainRows, ReadArray, Reading, array_of
 
 #: NumPy 1 rounds some numbers to float32 where it compares them with a float32 array.
@@ -256,24 +259,62 @@ class CodedRows(PlainRows):
             rows[:, i] = known.codes(values[:, i])
         return rows, said
 
+    def reader(self, X: Any, most: int) -> ReadForm | None:
+        if self.reads_plainly(X):
+            return super().reader(X, most)
+        if frames.kind_of(X) != "pandas" or self._r.dropped:
+            return None
+        return known_forms.of_blocks(self._plan(X), self._r.dtype, self._width, most)
+
     def _pandas(self, X: Any) -> ReadArray | None:
         warning = self.warning_of(X, X.columns)
         if warning is None:
             return None
-        rows, every = np.empty(X.shape, self._r.dtype), np.arange(X.shape[1])
-        for places, values in frames.columns_of(X):
-            if type(places) is int:
-                if not self._column(rows, places, values):
-                    return None
-                continue
-            rows[:, places] = values.T
-            large = frames.may_round(values)
-            for at, i in enumerate(every[places].tolist()):
-                if (large or i in self._categories) and not self._column(
-                    rows, i, values[at]
-                ):
-                    return None
-        return rows, warning
+        rows = pandas_blocks.rows_of(self._plan(X), X.shape, self._r.dtype, X)
+        return None if rows is None else (rows, warning)
+
+    def _plan(self, X: Any) -> list[pandas_blocks.WriteBlock]:
+        writes: list[pandas_blocks.WriteBlock] = []
+        for block in X._mgr.blocks:
+            dtype, where = block.values.dtype, block.mgr_locs
+            places = where.as_array.tolist()
+            if frames.is_plain(dtype):
+                coded = [at for at, i in enumerate(places) if self._is_coded(i, dtype)]
+                wide = pandas_blocks.is_wide(dtype)
+                how = where.indexer, places, coded, wide
+                writes.append(partial(self._write_numbers, *how))
+            else:
+                writes.append(partial(self._write_columns, places))
+        return writes
+
+    def _is_coded(self, i: int, dtype: Any) -> bool:
+        """Tell whether a column's numbers are not those of rows."""
+        if (known := self._categories.get(i)) is None:
+            return False
+        if not isinstance(known, NumberCategories):
+            return True
+        return known.coded or not known.may_read(dtype)
+
+    def _write_numbers(
+        self,
+        to: Any,
+        places: list[int],
+        coded: list[int],
+        wide: bool,
+        rows: Array,
+        values: Array,
+    ) -> bool:
+        rows[:, to] = values.T
+        every = wide and frames.has_large(values)  # of which others may be rounded
+        for at in range(len(places)) if every else coded:
+            if not self._column(rows, places[at], values[at]):
+                return False
+        return True
+
+    def _write_columns(self, places: list[int], rows: Array, values: Any) -> bool:
+        each = values if values.ndim > 1 else [values]
+        pairs = zip(places, each, strict=True)
+        return all([self._column(rows, i, column) for i, column in pairs])
 
     def _column(self, rows: Array, i: int, column: Any) -> bool:
         if (known := self._categories.get(i)) is not None:

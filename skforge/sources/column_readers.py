@@ -246,6 +246,20 @@ class FrameReader(_ColumnReader):
         places = [place for _, plan in parts for place in plan.places]
         return form, places, _only_values(parts)
 
+    def reads(self, X: Any) -> Callable[[Any], ReadParts] | None:
+        """Return what finds the parts of further rows of this form, which was read."""
+        parts = (self.layout(X) or (None, ()))[1]
+        where = {id(block.values): k for k, block in enumerate(X._mgr.blocks)}
+        if not where.keys() >= {id(values) for values, _ in parts}:  # dates
+            return None
+        plans = [(where[id(values)], plan) for values, plan in parts]
+
+        def parts_of(X: Any) -> ReadParts:
+            blocks = X._mgr.blocks
+            return [(blocks[k].values, plan) for k, plan in plans]
+
+        return parts_of
+
     def reads_only(
         self, X: Any, forms: Collection[str]
     ) -> Callable[[Any], Sequence[Any]] | None:
@@ -253,17 +267,8 @@ class FrameReader(_ColumnReader):
 
         They are in the order of :meth:`only_row`, which has read it.
         """
-        parts = (self.layout(X) or (None, ()))[1]
-        where = {id(block.values): k for k, block in enumerate(X._mgr.blocks)}
-        if not where.keys() >= {id(values) for values, _ in parts}:  # dates
-            return None
-        plans = [(where[id(values)], plan) for values, plan in parts]
-
-        def read(X: Any) -> list[Any]:
-            blocks = X._mgr.blocks
-            return _only_values([(blocks[k].values, plan) for k, plan in plans])
-
-        return read
+        parts_of = self.reads(X)
+        return None if parts_of is None else lambda X: _only_values(parts_of(X))
 
     #: Returns the codes of a column of texts; None if the pipeline must answer.
     codes = staticmethod(lambda values, texts: texts.of_column(values))
@@ -387,6 +392,18 @@ class TableReader(_ColumnReader):
             self._layouts[key] = layout
         form, places, wanted = layout
         return form, places, _values_of_table(polars, wanted, X)
+
+    def reads(self, X: Any) -> Callable[[Any], list[tuple[int, Any]]] | None:
+        labels, polars = frames.labels_of(X), frames.kind_of(X) == "polars"
+        if (to := self._places_of(labels, len(labels))) is None:
+            return None
+        wanted = [(place, i) for i, place in enumerate(to) if place >= 0]
+
+        def parts_of(X: Any) -> list[tuple[int, Any]]:
+            columns = X.get_columns() if polars else X.columns
+            return [(place, columns[i]) for place, i in wanted]
+
+        return parts_of
 
     def reads_only(
         self, X: Any, forms: Collection[str]

@@ -23,7 +23,6 @@ from skforge.sources.coded_rows import (
     ObjectCategories,
     TextCategories,
 )
-from skforge.sources.known_forms import ReadForm
 from skforge.sources.plain import ReadArray, Reading
 from skforge.sources.sklearn import SklearnSource
 from skforge.sources.stored_model.model import StoredRules
@@ -181,14 +180,8 @@ class HistGradientBoostingSource(SklearnSource):
         unnamed = self._coded and self.warning and read is not None and read[1]
         return None if unnamed and kind_of(X) else read
 
-    def reader(self, X: Any, most: int) -> tuple[ReadForm, str] | None:
-        found = super().reader(X, most)
-        if found is None or not self._coded or not self._plain.reads_plainly(X):
-            return found
-        return self._plain.reader(X, most) or found[0], found[1]
-
     def reads_numbers(self, X: Any) -> bool:
-        return not self._coded
+        return True
 
     def takes(self, X: Array) -> bool:
         """Refuse 0 rows, and infinite categories, which the encoder refuses."""

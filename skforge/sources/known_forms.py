@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -40,6 +41,12 @@ def of_pandas(
     blocks = X._mgr.blocks
     if len(blocks) == 1 and blocks[0].values.dtype in _FLOATS:
         return partial(_one_block, dtype, most)
+    return of_blocks(writes, dtype, width, most)
+
+
+def of_blocks(
+    writes: list[pandas_blocks.WriteBlock], dtype: Any, width: int, most: int
+) -> ReadForm:
     return partial(_blocks, dtype, width, writes, most)
 
 
@@ -92,9 +99,19 @@ def of_table(
     return read
 
 
-def of_source(read: Callable[[Any], Any], most: int, said: str, X: Any) -> Array | None:
-    """Read rows as the source does, unless they are large or otherwise warned of."""
-    manager = getattr(X, "_mgr", None)
-    n = len(manager.axes[1]) if manager is not None else getattr(X, "height", 0)
-    found = read(X) if n <= most else None
-    return None if found is None or found[1] != said else found[0]
+def of_source(read: Callable[[Any], Any], most: int, said: str, X: Any) -> ReadForm:
+    """Return what reads rows as the source does, unless otherwise warned of."""
+
+    n_rows = _N_ROWS.get(frames.kind_of(X))
+
+    def taken(X: Any) -> Array | None:
+        found = None if n_rows is not None and n_rows(X) > most else read(X)
+        return None if found is None or found[1] != said else found[0]
+
+    return taken
+
+
+_N_ROWS: dict[str, Callable[[Any], int]] = {
+    "pandas": lambda X: len(X._mgr.axes[1]),
+    "polars": attrgetter("height"),
+}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from skforge.compiler.runtime.rows import prepare_rows
 from skforge.exceptions import warn
 from skforge.sources import plain
 from skforge.sources.base import Answers, Array, Source, register
+from skforge.sources.known_forms import ReadForm
 
 #: Trees of which a leaf tells whether the order of trees is as before.
 _TREES = 50
@@ -58,8 +60,14 @@ class LightGBMBoosterSource(Source):
         compares = is_table(X) or type(X).__name__ == "csr_matrix"
         return None if compares and read is not None and _has_limit(read[0]) else read
 
+    def reader(self, X: Any, most: int) -> tuple[ReadForm, str] | None:
+        found = super().reader(X, most)
+        if found is None or not is_table(X):
+            return found
+        return partial(_without_limit, found[0]), found[1]
+
     def reads_numbers(self, X: Any) -> bool:
-        return is_pandas(X)
+        return is_pandas(X) or is_table(X)
 
     def _rows(self, X: Any, method: str) -> Any:
         """Accept numbers; a live LightGBM handles everything else."""
@@ -109,6 +117,11 @@ def _has_half(table: Any) -> bool:
 def _has_limit(values: Array) -> bool:
     """Tell whether some number is 0 to LightGBM in arrays and CSC alone."""
     return bool((values == -ZERO_THRESHOLD).any())
+
+
+def _without_limit(read: ReadForm, X: Any) -> Array | None:
+    rows = read(X)
+    return None if rows is None or _has_limit(rows) else rows
 
 
 def _by_row(X: Any) -> Any:

@@ -46,7 +46,7 @@ def plan(
         if objects and dtype == np.object_:
             writes.append(partial(_objects, block.mgr_locs.indexer))
         elif frames.is_plain(dtype):
-            writes.append(partial(_numbers, block.mgr_locs.indexer, _is_wide(dtype)))
+            writes.append(partial(_numbers, block.mgr_locs.indexer, is_wide(dtype)))
         elif objects or not (is_coded or number is not None):
             return None
         elif is_coded:
@@ -54,7 +54,7 @@ def plan(
             of_dtype = partial(known.of_dtype, k=k, labels=columns, i=place[0])
             writes.append(partial(_codes, place[0], of_dtype, unseen))
         else:
-            writes.append(partial(_nullable, place[0], number, _is_wide(number)))
+            writes.append(partial(_nullable, place[0], number, is_wide(number)))
     return writes
 
 
@@ -69,7 +69,7 @@ def rows_of(
     return rows
 
 
-def _is_wide(dtype: Any) -> bool:
+def is_wide(dtype: Any) -> bool:
     return bool(dtype.kind in "iu" and dtype.itemsize == 8)
 
 

@@ -195,11 +195,9 @@ class PipelineSource(base.Source):
         return None if unsure else self._known.read(X)
 
     def reader(self, X: Any, most: int) -> tuple[ReadForm, str] | None:
-        several = super().reader(X, most)
-        one = None if several is None else self._known.reads_only(X)
-        if several is None or one is None:
-            return several
-        return partial(_one_or_several, one, several[0]), several[1]
+        found = super().reader(X, most)
+        read = None if found is None else self._known.reads(X, most)
+        return found if found is None or read is None else (read, found[1])
 
     def form_of(self, X: Any) -> Any:
         form = self._known.form_of(X)
@@ -394,10 +392,6 @@ def _transformed(steps: Sequence[tuple[str, Any]], X: Any) -> Any:
     for _, step in steps:
         X = X if is_absent(step) else step.transform(X)
     return X
-
-
-def _one_or_several(one: ReadForm, several: ReadForm, frame: Any) -> Array | None:
-    return (one if len(frame) == 1 else several)(frame)
 
 
 def _used_columns(transformer: Any) -> list[int]:

@@ -6,7 +6,7 @@ to read them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
@@ -23,6 +23,7 @@ from skforge.compiler.frontends.pipeline.columns import frame_of
 from skforge.runtime.mappings import MappingColumns
 from skforge.runtime.records import plain_out
 from skforge.sources import column_readers, forms
+from skforge.sources.known_forms import ReadForm
 from skforge.sources.objects import OBJECTS, only_number
 from skforge.sources.plain import (
     PlainRows,
@@ -204,18 +205,25 @@ class PipelineRows:
         gaps = None if parts is None else self.gaps_of(form)
         if gaps is None:
             return None
-        read = reader.read(parts, len(X))
+        rows = self._several(reader, form, gaps, parts, len(X))
+        return None if rows is None else (rows, said)
+
+    def _several(
+        self, reader: Any, form: Any, gaps: Collection[int], parts: Any, n_rows: int
+    ) -> Array | None:
+        read = reader.read(parts, n_rows)
         if read is None or not {*gaps}.issuperset(read.gaps):
             return None
         if not all(self._is_exact(values) for _, values in read.whole):
             return None
         if self.bounds.whole and not self._takes(form, read):
             return None
+        rows: Array = read.rows
         for column, values in read.others:
             if (codes := reader.codes(values, self.texts[column])) is None:
                 return None
-            read.rows[:, column] = codes
-        return read.rows, said
+            rows[:, column] = codes
+        return rows
 
     def _takes(self, form: Any, read: column_readers.ReadColumns) -> bool:
         if form is None or forms.has_objects(form):
@@ -230,26 +238,60 @@ class PipelineRows:
         numbers = enumerate(form.numbers)
         return self.bounds.takes((p for p in numbers if p[0] not in read.gaps), own=2)
 
-    def reads_only(self, X: Any) -> Callable[[Any], Array | None] | None:
-        """Return what reads the only rows of further frames of this form.
+    def reads(self, X: Any, most: int) -> ReadForm | None:
+        """Return what reads further frames of this form, up to ``most`` values.
 
         It has been read. None if they need every check.
         """
+        if type(X) in (list, tuple):
+            wide = self.bounds.low.dtype == np.float64 and "" in self.forms
+            known = wide and self.warning is not None and self.by_position
+            return self._list if known else None
         kind = kind_of(X)
-        if kind not in _TABLES or self.bounds.whole or self.numbers:
+        if kind not in _TABLES:
             return None
         reader: Any = self._frames if kind == "pandas" else self._tables
+        parts_of, layout = reader.reads(X), reader.layout(X)
+        gaps = None if layout is None else self.gaps_of(layout[0])
+        if parts_of is None or gaps is None:
+            return None
+        one, form = self._reads_only(reader, X), layout[0]
+
+        def read(X: Any) -> Array | None:
+            n_rows = len(X)
+            if not 0 < n_rows * self.width <= most:
+                return None
+            if n_rows == 1 and one is not None:
+                rows = one(X)
+            else:
+                rows = self._several(reader, form, gaps, parts_of(X), n_rows)
+            return self._taken(rows)
+
+        return read
+
+    def _list(self, X: Any) -> Array | None:
+        rows = array_of(X)
+        if rows is None or rows.dtype != np.float64 or len(rows.shape) != 2:
+            return None
+        return self._taken(rows) if rows.shape[1] == self.width else None
+
+    def _taken(self, rows: Array | None) -> Array | None:
+        if rows is None or not self._holds(rows):
+            return None
+        if not self.numbers:
+            return rows
+        coded = self._coded(rows, "")
+        return None if coded is None else coded[0]
+
+    def _reads_only(self, reader: Any, X: Any) -> ReadForm | None:
+        if self.bounds.whole or self.numbers:
+            return None
         only = reader.only_row(X, labels_of(X), self.forms)
         values_of = None if only is None else reader.reads_only(X, self.forms)
         if only is None or values_of is None:
             return None
         gaps, places = self.forms[forms.form_text(only[0])], only[1]
-
-        def read(X: Any) -> Array | None:
-            row = self._only_row(gaps, places, values_of(X))
-            return None if row is None or not self._holds(row) else row
-
-        return read
+        return lambda X: self._only_row(gaps, places, values_of(X))
 
     def _only_row(
         self, gaps: Collection[int], places: Sequence[int], values: Sequence[Any]

@@ -149,9 +149,12 @@ class PlainRows:
             return None
         if data.dtype not in (np.float32, np.float64) or not np.isfinite(data).all():
             return None
-        counts = np.diff(X.indptr)
-        if counts.sum() != len(data) or len(indices) != len(data):
+        indptr = X.indptr
+        if len(indptr) != shape[0] + 1 or indptr[-1] - indptr[0] != len(data):
             return None
+        if len(indices) != len(data):
+            return None
+        counts = np.diff(indptr)
         if ((indices < 0) | (indices >= shape[1])).any():
             return None
         rows, filled = np.full(shape, fill, self._r.dtype), np.zeros(shape, np.bool_)

@@ -138,8 +138,9 @@ def readers_of(fast: CompiledForest, X: Any) -> str | None:
     for _ in range(3):
         fast.predict(X)
     predictor: ForestPredictor = fast._predictor
-    _, read, entry, _ = predictor.known_forms["predict", type(X)][-1]
-    return None if entry is None else getattr(read, "func", read).__name__
+    form = predictor.known_forms["predict", type(X)][0]
+    read = getattr(form.read, "func", form.read)
+    return None if form.entry is None else read.__qualname__.partition(".")[0]
 
 
 def test_known_forms_that_are_warned_of_are_warned_of_each_time() -> None:
@@ -163,6 +164,19 @@ def test_ordinary_frames_are_not_checked_again() -> None:
     assert readers_of(fast, kinds.X.tolist()) == "of_list"
 
 
+@pytest.mark.parametrize("calls", [1, 3, 20])
+def test_first_values_that_no_reader_takes_decide_nothing(calls: int) -> None:
+    """XGBoost's float32 rows cannot hold them, and so nothing reads such frames."""
+    fast = plain(kinds.MODELS["xgboost of three"].fitted()).fit(kinds.X)
+    frame = forms.framed(kinds.X).astype({"c": "int64"})
+    fast.predict(forms.framed(kinds.X)), fast.predict(frame[:0])
+    for _ in range(calls):
+        fast.predict(frame.assign(a=np.inf))
+    for _ in range(2 * calls):
+        fast.predict(frame)
+    assert readers_of(fast, frame) == "_blocks"
+
+
 def test_ordinary_frames_of_histogram_boosting_are_not_checked_again() -> None:
     """Not even where the encoder refuses booleans: these are another form."""
     frame = forms.framed(np.round(kinds.X)).assign(a=np.arange(len(kinds.X)) % 2 + 2)
@@ -171,8 +185,8 @@ def test_ordinary_frames_of_histogram_boosting_are_not_checked_again() -> None:
     assert readers_of(fast, forms.framed(frame.to_numpy(float))) == "_one_block"
     assert readers_of(fast, frame) == "_blocks"
     assert readers_of(fast, frame.convert_dtypes()) == "_blocks"
-    assert readers_of(fast, pl.DataFrame(frame.to_dict("list"))) == "read"
-    assert readers_of(fast, frame.astype({"a": "category"})) == "of_source"
+    assert readers_of(fast, pl.DataFrame(frame.to_dict("list"))) == "of_table"
+    assert readers_of(fast, frame.astype({"a": "category"})) == "_blocks"
     gaps = pl.DataFrame(frame[:2].assign(a=[True, None]).to_dict("list"))
     assert readers_of(fast, gaps) == "of_source"
 
