@@ -101,7 +101,6 @@ def of_table(
 
 def of_source(read: Callable[[Any], Any], most: int, said: str, X: Any) -> ReadForm:
     """Return what reads rows as the source does, unless otherwise warned of."""
-
     n_rows = _N_ROWS.get(frames.kind_of(X))
 
     def taken(X: Any) -> Array | None:

@@ -8,7 +8,7 @@ comparisons detect such ties: the bit patterns of value and pivot differ by one 
 The rows that have one are searched again::
 
     near[row] = least over all compares of  bits(X) + 1 - bits(P), without a sign
-    for each row with near[row] <= 2:
+    for each row with near[row] <= 2, whose x is no float32:
       code = thresholds that x passes, found by halving
       for each threshold i that may be as near to X:
         line[i] = code > i, for this row
@@ -29,7 +29,16 @@ from skforge.compiler.binning.transpose import ColumnTile
 from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.forest.predicates import round_thresholds
 from skforge.compiler.ir.lir.builder import b
-from skforge.compiler.ir.lir.nodes import I64, U8, U32, Buffer, Value, Vec
+from skforge.compiler.ir.lir.nodes import (
+    F32,
+    F64,
+    I64,
+    U8,
+    U32,
+    Buffer,
+    Value,
+    Vec,
+)
 from skforge.compiler.layouts.bitsliced.predicate_table import (
     PredicateJob,
     PredicateTable,
@@ -104,9 +113,11 @@ class Ties:
                 rest = left - first
                 with b.loop(rest.min(some), hint="row") as k:
                     r = first + k
-                    with b.when(self._near[r] <= NEAR):
-                        at = (rows.first + r) * rows.stride + feature
-                        self._settle(self._clean(rows.rows[at]), r, job, lines)
+                    x = self._clean(rows.rows[(rows.first + r) * rows.stride + feature])
+                    # whole numbers are often next to thresholds, and float32 has them
+                    rounded = b.compare("ne", x.to(F32).to(F64), x)
+                    with b.when((self._near[r] <= NEAR) & rounded):
+                        self._settle(x, r, job, lines)
 
     def _settle(self, x: Value, row: Value, job: PredicateJob, lines: Buffer) -> None:
         code: Value = b.const(0)
