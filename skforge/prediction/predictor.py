@@ -186,6 +186,8 @@ class ForestPredictor(OfEntries, OfTrees, OfRounds, AtDoor):
             routes.append(ForestPredictor._by_mappings)
         elif isinstance(X, Sequence):
             routes.append(ForestPredictor._by_sequence)
+            if at_door and self.door is None:
+                routes.append(ForestPredictor.by_form)
         if is_device_array(X) or (source.on_device and hasattr(kind, _DLPACK)):
             routes.append(ForestPredictor._by_device)
         self.for_jobs(n_jobs)

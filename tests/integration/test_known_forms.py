@@ -17,7 +17,6 @@ import pytest
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 import skforge
-from skforge import CompiledForest
 from skforge.prediction.predictor import ForestPredictor
 from tests import forms, kinds, kinds_of_pipelines
 from tests.compared_calls import Call, apart, called
@@ -133,7 +132,7 @@ def test_known_forms_have_the_model_s_answers(
     assert not wrong, "\n".join(wrong[:20])
 
 
-def readers_of(fast: CompiledForest, X: Any) -> str | None:
+def readers_of(fast: Any, X: Any) -> str | None:
     """Return what reads rows by their form, after three calls."""
     for _ in range(3):
         fast.predict(X)
@@ -162,6 +161,16 @@ def test_ordinary_frames_are_not_checked_again() -> None:
     assert readers_of(fast, mixed) == "_blocks"
     assert readers_of(fast, frame.convert_dtypes()) == "_blocks"
     assert readers_of(fast, kinds.X.tolist()) == "of_list"
+
+
+def test_lists_and_frames_of_stored_models_are_not_checked_again(
+    tmp_path: Path,
+) -> None:
+    model = kinds.MODELS["xgboost of three"].fitted()
+    skforge.save(plain(model).fit(kinds.X), tmp_path / "model.skforge")
+    stored: Any = skforge.load(tmp_path / "model.skforge")
+    assert readers_of(stored, kinds.X.tolist()) == "of_list"
+    assert readers_of(stored, forms.framed(kinds.X)) == "_one_block"
 
 
 @pytest.mark.parametrize("calls", [1, 3, 20])

@@ -1,0 +1,79 @@
+"""Writes how long the rings of tests take to the pages that say it.
+
+    .ci/run > log; python -m tests.ring_times log "2 cores of Zen 4"
+
+The numbers are kept in ``ring_times.json``; ``unit/test_ring_times.py`` compares the
+pages with them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+STORED = Path(__file__).with_suffix(".json")
+#: What ends each call of pytest in the log: first core, then full and outside.
+_SUMMARY = re.compile(r"^=+ .*?(\d+) passed.* in ([\d.]+)s", re.MULTILINE)
+#: By page, its sentences: a number of tests is ``[tests]``, of minutes ``[minutes]``.
+SENTENCES = {
+    "README.md": [
+        "runs those of core, [core tests] in [core minutes] on [machine]. `.ci/run` "
+        "runs the [others tests] others, too, in [others minutes] more",
+    ],
+    "CONTRIBUTING.md": [
+        "| core | [core tests] tests of single parts",
+        "the demo; [core minutes] on [machine] |",
+        "with outside, they are [others tests] and take [others minutes] |",
+    ],
+}
+
+
+def measured(log: str, machine: str) -> dict[str, Any]:
+    """Return the numbers of a log; raise ValueError if it is not of a whole run."""
+    found = _SUMMARY.findall(log)
+    if len(found) != 2:
+        raise ValueError(f"the log has {len(found)} summaries of pytest, and not 2")
+    rings = zip(("core", "others"), found, strict=True)
+    numbers = {ring: {"tests": int(n), "seconds": float(s)} for ring, (n, s) in rings}
+    return {**numbers, "machine": machine}
+
+
+def texts_of(numbers: dict[str, Any]) -> dict[str, str]:
+    texts = {"machine": numbers["machine"]}
+    for ring in ("core", "others"):
+        minutes = max(1, round(numbers[ring]["seconds"] / 60))
+        texts[f"{ring} tests"] = f"{round(numbers[ring]['tests'], -2):,}"
+        texts[f"{ring} minutes"] = f"{minutes} minute{'s' * (minutes > 1)}"
+    return texts
+
+
+def sentence(template: str, texts: dict[str, str]) -> str:
+    return re.sub(r"\[([a-z ]+)\]", lambda match: texts[match[1]], template)
+
+
+def rewritten(page: str, template: str, texts: dict[str, str]) -> str:
+    """Return a page with a sentence's numbers; raise ValueError if it is not there."""
+    parts = re.split(r"\[[a-z ]+\]", template)
+    pattern = r"[\w, .-]+?".join(map(re.escape, parts))
+    page, n = re.subn(pattern, lambda _: sentence(template, texts), page)
+    if n != 1:
+        raise ValueError(f"the page has {n} sentences like {template!r}")
+    return page
+
+
+def main(log: str, machine: str) -> None:
+    numbers = measured(Path(log).read_text(encoding="utf-8"), machine)
+    STORED.write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")
+    for name, templates in SENTENCES.items():
+        page = (ROOT / name).read_text(encoding="utf-8")
+        for template in templates:
+            page = rewritten(page, template, texts_of(numbers))
+        (ROOT / name).write_text(page, encoding="utf-8", newline="\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
