@@ -16,7 +16,6 @@ import sys
 from _thread import RLock
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from copy import copy, deepcopy
 from functools import lru_cache, partial
 from types import MethodType
 from typing import Any
@@ -210,10 +209,15 @@ class ReadyForest(Becoming):
     def __reduce_ex__(self, protocol: Any) -> Any:
         return _loaded(self).__reduce_ex__(protocol)
 
+    # the module takes .2 ms, which no start has to pay
     def __copy__(self) -> Any:
+        from copy import copy
+
         return copy(_loaded(self))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        from copy import deepcopy
+
         return deepcopy(_loaded(self), memo)
 
     @property
