@@ -1,0 +1,77 @@
+"""CatBoost and ONNX, which the table of kinds lacks: live, pickled, in a file."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import skforge
+from skforge import CompiledForest
+
+X = np.random.default_rng(0).normal(size=(200, 4)).astype(np.float32)
+STATES: dict[str, Callable[[Any, Path], Any]] = {
+    "live": lambda fast, path: fast,
+    "pickle": lambda fast, path: pickle.loads(pickle.dumps(fast)),
+    "file": lambda fast, path: (skforge.save(fast, path), skforge.load(path))[1],
+}
+#: Rows of several forms, and the first of each alone.
+FORMS: dict[str, Callable[[np.ndarray], Any]] = {
+    "float32": lambda X: X,
+    "float64": lambda X: X.astype(np.float64),
+    "Fortran": np.asfortranarray,
+    "strided": lambda X: np.repeat(X, 2, axis=1)[:, ::2],
+    "list": lambda X: X.tolist(),
+}
+
+
+def catboost() -> tuple[Any, Callable[..., Any], Any]:
+    library = pytest.importorskip("catboost")
+    quiet = {"verbose": 0, "allow_writing_files": False, "thread_count": 1}
+    rows = pd.DataFrame(X, columns=[*"abcd"]).assign(
+        port=np.where(X[:, 0] > 0.3, "S", "C")
+    )
+    model = library.CatBoostClassifier(iterations=7, cat_features=["port"], **quiet)
+    model.fit(rows, np.digitize(X[:, 1] * X[:, 2], [-0.3, 0.4]))
+    return model, model.predict_proba, rows
+
+
+def onnx() -> tuple[Any, Callable[..., Any], Any]:
+    pytest.importorskip("onnxruntime")
+    from tests import onnx_models as made
+
+    trees = made.RandomTrees(3, modes=made.MODES)
+    weights = trees.weights("target", lambda tree: range(3))
+    model = made.make_model(
+        "TreeEnsembleRegressor", {**trees.table(), **weights, "n_targets": 3}, 4
+    )
+    return model, lambda X: made.run(model, X)[0], X
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_catboost(state: str, tmp_path: Path) -> None:
+    model, ask, rows = catboost()
+    fast = CompiledForest(model, tuning="off", n_jobs=1).fit(rows)
+    fast = STATES[state](fast, tmp_path / "model.skforge")
+    mixed = rows.astype({rows.columns[1]: "float64", "port": "category"})
+    for frame in (rows, mixed, rows[::-1], rows[:1], mixed[7:8]):
+        assert np.array_equal(fast.predict_proba(frame), ask(frame))
+        assert np.array_equal(fast.predict(frame), model.predict(frame))
+    records = rows.to_dict("records")
+    assert np.array_equal(fast.predict_proba(records), ask(pd.DataFrame(records)))
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_onnx(state: str, tmp_path: Path) -> None:
+    model, ask, rows = onnx()
+    fast = CompiledForest(model, tuning="off", n_jobs=1).fit(rows)
+    fast = STATES[state](fast, tmp_path / "model.skforge")
+    for part in (rows, rows[:1]):
+        for form, change in FORMS.items():
+            answer = fast.predict(change(part))
+            assert np.array_equal(answer, ask(part)), (form, len(part))
