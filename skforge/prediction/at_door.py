@@ -20,7 +20,8 @@ from skforge.compiler.forest.frames import kind_of
 from skforge.compiler.runtime.arrays import into
 from skforge.exceptions import VerificationError, VerificationWarning, warn
 from skforge.prediction import blocks
-from skforge.prediction.forms_met import KnownForm, recogniser
+from skforge.prediction.forms_met import KnownForm, Question, recogniser
+from skforge.runtime.mappings import is_mapped
 
 if TYPE_CHECKING:
     from skforge.prediction.door import Door
@@ -49,7 +50,8 @@ def at_door(ask: Asking) -> Asking:
 
         if self.door is None:
             return ours(X)
-        return self.door.answer(self, (name,), X, ours, partial(self.own, name, {}))
+        question = Question(self, (name,), ours, partial(self.own, name, {}))
+        return self.door.answer(question, X)
 
     return cast(Asking, asked)
 
@@ -111,8 +113,8 @@ class AtDoor:
         """Return the routes to try first, and whether they leave no row to others."""
         whole = type(X) in _WHOLE
         if self.door is None:
-            frames = kind_of(X) in _FRAMES
-            return [type(self).by_form] if frames else [], False
+            known = kind_of(X) in _FRAMES or (type(X) is list and not is_mapped(X))
+            return [type(self).by_form] if known else [], False
         if whole and self.door.agreed(method, X):
             return [], False
         return [type(self).by_form], whole
@@ -181,7 +183,7 @@ class AtDoor:
         if door is not None and not door.agreed(method, X):
             later = partial(self._by_known, method, n_jobs)
             theirs = partial(self.own, method, {})
-            return door.answer(self, method, X, ours, theirs, later)
+            return door.answer(Question(self, method, ours, theirs, later), X)
         if len(forms) >= _MOST:
             return None
         answer = ours(X)
@@ -237,7 +239,8 @@ class AtDoor:
         known = [rows.astype(d) for d in (np.float32, np.float64)]
         asked = partial(self.counters.uncounted, entry)
         taken = [part for part in known if asked(part) is not None]
-        return all([self.door.meet(self, method, x, ours, theirs) for x in taken])
+        question = Question(self, method, ours, theirs)
+        return all([self.door.meet(question, x) for x in taken])
 
     def asked_with(self: Any, method: str, params: Mapping[str, Any]) -> Any:
         """Return the name of a call with arguments; rounds are of few kinds."""
@@ -270,7 +273,7 @@ class AtDoor:
 
         own = partial(self.counters.uncounted, theirs)
         with suppress(Exception):  # the call itself has the same error
-            return bool(self.door.meet(self, name, self.door.few(X), ours, own))
+            return self.door.meet(Question(self, name, ours, own), self.door.few(X))
         return True
 
     def numbers_meet(self: Any, X: Any) -> None:

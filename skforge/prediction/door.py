@@ -29,7 +29,7 @@ from skforge.exceptions import (
 )
 from skforge.prediction import counters
 from skforge.prediction.differences import difference
-from skforge.prediction.forms_met import FormsMet
+from skforge.prediction.forms_met import FormsMet, Question
 from skforge.prediction.made_rows import Made, known_columns, made_rows
 
 Ask = Callable[[Any], Any]
@@ -70,91 +70,64 @@ class Door:
         met = self._met.get(method)
         return None if met is None else met.agreed(X)
 
-    def answer(
-        self,
-        predictor: Any,
-        method: Any,
-        X: Any,
-        ours: Ask,
-        theirs: Ask,
-        later: Ask | None = None,
-    ) -> Any:
-        """Return compiled code's answer, or the model's if they have differed.
-
-        ``method`` may be any name of what ``ours`` and ``theirs`` compute. ``later`` is
-        how calls after the first compute it; None from it: as the first.
-        """
+    def answer(self, asked: Question, X: Any) -> Any:
+        """Return compiled code's answer, or the model's if they have differed."""
         if is_device_array(X):  # a GPU computes exponentials of its own
-            return ours(X)
-        if (agreed := self.agreed(method, X)) is None:
-            return self._first(predictor, method, X, ours, theirs, later)
-        return ours(X) if agreed else self._by_model(predictor, X, theirs)
+            return asked.ours(X)
+        if (agreed := self.agreed(asked.method, X)) is None:
+            return self._first(asked, X)
+        return asked.ours(X) if agreed else self._by_model(asked, X)
 
     def few(self, X: Any) -> Any:
         """Return the first rows, in their form: those that are compared."""
         return X if _is_mapping(X) else part_of(X, 0, ROWS)
 
-    def _first(
-        self,
-        predictor: Any,
-        method: Any,
-        X: Any,
-        ours: Ask,
-        theirs: Ask,
-        later: Ask | None,
-    ) -> Any:
-        asked = predictor.counters.of_thread(counters.LIBRARY)
-        answer = ours(X)
-        if predictor.counters.of_thread(counters.LIBRARY) != asked:
+    def _first(self, asked: Question, X: Any) -> Any:
+        tally = asked.predictor.counters
+        before = tally.of_thread(counters.LIBRARY)
+        answer = asked.ours(X)
+        if tally.of_thread(counters.LIBRARY) != before:
             return answer  # the model's own
         try:
-            found = self.compare(predictor, method, X, answer, ours, theirs, later)
+            found = self.compare(asked, X, answer)
         except Exception as error:  # noqa: BLE001 - whatever it is, no call may fail
             told = f"cannot be compared ({type(error).__name__}: {error})"
             found = DifferingRow(self.few(X), shortened(told), "")
-        self._met.setdefault(method, FormsMet()).add(X, found is None)
-        predictor.meets()
+        self._met.setdefault(asked.method, FormsMet()).add(X, found is None)
+        asked.predictor.meets()
         if found is None:
             return answer
-        self._tell(predictor, _name_of(method), X, found)
-        return self._by_model(predictor, X, theirs)
+        self._tell(asked.predictor, _name_of(asked.method), X, found)
+        return self._by_model(asked, X)
 
-    def meet(self, predictor: Any, method: Any, X: Any, ours: Ask, theirs: Ask) -> bool:
+    def meet(self, asked: Question, X: Any) -> bool:
         """Compare rows that no call is about, and tell whether the model agreed."""
-        met = self._met.setdefault(method, FormsMet())
+        met = self._met.setdefault(asked.method, FormsMet())
         if (agreed := met.agreed(X)) is None:
-            found = self.compare(predictor, method, X, None, ours, theirs)
+            found = self.compare(asked, X, None)
             agreed = found is None
             met.add(X, agreed)
             if found is not None:
-                self._tell(predictor, _name_of(method), X, found)
+                self._tell(asked.predictor, _name_of(asked.method), X, found)
         return agreed
 
-    def _by_model(self, predictor: Any, X: Any, theirs: Ask) -> Any:
-        answer = theirs(X)
-        predictor.counters.add(counters.LIBRARY, counters.rows_of(answer))
+    def _by_model(self, asked: Question, X: Any) -> Any:
+        answer = asked.theirs(X)
+        asked.predictor.counters.add(counters.LIBRARY, counters.rows_of(answer))
         return answer
 
-    def compare(
-        self,
-        predictor: Any,
-        method: Any,
-        X: Any,
-        answer: Any,
-        ours: Ask,
-        theirs: Ask,
-        later: Ask | None = None,
-    ) -> DifferingRow | None:
+    def compare(self, asked: Question, X: Any, answer: Any) -> DifferingRow | None:
         """Return the first difference on rows of ``X`` and on rows made of them."""
+        predictor, method, ours, theirs, later = asked
         self.compared += 1
         source = predictor.source
         alone = not (source.before or source.members)  # steps may add by batches
         strict = alone and method != "predict_raw"  # which no model has
         few = self.few(X)
-        asked = predictor.counters.uncounted
-        ways: list[Ask] = [partial(asked, ours)]
+        uncounted = predictor.counters.uncounted
+        ways: list[Ask] = [partial(uncounted, ours)]
         if later is not None:
-            ways.append(partial(_if_any, partial(asked, later)))
+            ways.append(partial(_if_any, partial(uncounted, later)))
         with ExitStack() as stack:
             stack.enter_context(no_warnings())  # those of the call itself are shown
             # threads of a forest add trees as they finish

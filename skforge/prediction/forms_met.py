@@ -34,6 +34,20 @@ class KnownForm(NamedTuple):
     calls: Iterator[int] | None = None
 
 
+class Question(NamedTuple):
+    """What is asked of rows: ``ours`` of compiled code, ``theirs`` of the model.
+
+    ``method`` may be any name of what these compute. ``later`` is how calls after the
+    first compute it; None, also as its answer: as the first.
+    """
+
+    predictor: Any
+    method: Any
+    ours: Callable[[Any], Any]
+    theirs: Callable[[Any], Any]
+    later: Callable[[Any], Any] | None = None
+
+
 class FormsMet:
     """The forms of rows that one method was asked for, and whether they agreed."""
 

@@ -31,6 +31,7 @@ from skforge.exceptions import (
 )
 from skforge.prediction import blocks, counters
 from skforge.prediction.at_door import AtDoor, at_door
+from skforge.prediction.forms_met import Question
 from skforge.prediction.kernel_checks import by_reference
 from skforge.prediction.of_entries import OfEntries, Route
 from skforge.prediction.of_leaves import LeafAnswers
@@ -128,7 +129,8 @@ class ForestPredictor(OfEntries, OfTrees, OfRounds, AtDoor):
             return self._by_model(method, self.framed(rows), params)
 
         theirs = partial(self.own, method, params)
-        return self.door.answer(self, self.asked_with(method, params), X, ours, theirs)
+        question = Question(self, self.asked_with(method, params), ours, theirs)
+        return self.door.answer(question, X)
 
     def _by_model(self, method: str, X: Any, params: Mapping[str, Any]) -> Any:
         answer = self.source.call(method, X, **params)
@@ -186,8 +188,6 @@ class ForestPredictor(OfEntries, OfTrees, OfRounds, AtDoor):
             routes.append(ForestPredictor._by_mappings)
         elif isinstance(X, Sequence):
             routes.append(ForestPredictor._by_sequence)
-            if at_door and self.door is None:
-                routes.append(ForestPredictor.by_form)
         if is_device_array(X) or (source.on_device and hasattr(kind, _DLPACK)):
             routes.append(ForestPredictor._by_device)
         self.for_jobs(n_jobs)
@@ -234,7 +234,8 @@ class ForestPredictor(OfEntries, OfTrees, OfRounds, AtDoor):
         if self.door is None:
             return ours(X)
         theirs = partial(self.own, method, params)
-        return self.door.answer(self, self.asked_with(method, params), X, ours, theirs)
+        question = Question(self, self.asked_with(method, params), ours, theirs)
+        return self.door.answer(question, X)
 
     def _by_leaves(
         self, method: str, X: Any, n_jobs: int | None, params: Mapping[str, Any]
