@@ -30,6 +30,11 @@ os.environ.setdefault("SKFORGE_CACHE_DIR", _OBJECTS.name)
 # Searches take seconds: only tests of searches, which give a budget, make any.
 os.environ.setdefault("SKFORGE_TUNING_SECONDS", "0")
 
+# Tests compare answers themselves. What compares them for users takes a quarter of the
+# time of full, and lets the model answer where compiled code errs. Modules marked
+# ``doors`` are about it, or are what users see.
+os.environ.setdefault("SKFORGE_CHECK", "off")
+
 # Threads of OpenMP that wait for work sleep: with a process of tests on every core, as
 # by pytest -n auto, those that spin keep the others from working (10 fits of XGBoost in
 # each of two such processes on a busy machine of 2 cores: 51 s spinning, .5 s asleep).
@@ -62,6 +67,14 @@ def pytest_sessionstart() -> None:
     machine.SOON = machine.LATER
     if os.environ["SKFORGE_CACHE_DIR"] == _OBJECTS.name:  # not the user's own
         machine.keep(Target.host(), modelled(Target.host()))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _doors(request: pytest.FixtureRequest) -> Generator[None, None, None]:
+    with pytest.MonkeyPatch.context() as patch:
+        if request.node.get_closest_marker("doors"):
+            patch.delenv("SKFORGE_CHECK", raising=False)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -210,9 +223,3 @@ def shared_models() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no models in {folder}; set SKFORGE_MODELS to their folder")
     return folder
-
-
-@pytest.fixture
-def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let compiled code answer alone: comparisons would ask the library, too."""
-    monkeypatch.setenv("SKFORGE_CHECK", "off")

@@ -14,6 +14,8 @@ import pytest
 
 import skforge
 
+pytestmark = pytest.mark.doors
+
 ROOT = Path(__file__).parents[1]
 HEAVY = (
     "catboost",

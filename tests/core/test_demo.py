@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.doors
+
 ROOT = Path(__file__).parents[2]
 
 # A module that is None in sys.modules cannot be imported.

@@ -14,6 +14,8 @@ import pytest
 import skforge
 from skforge import CompiledForest
 
+pytestmark = pytest.mark.doors
+
 X = np.random.default_rng(0).normal(size=(200, 4)).astype(np.float32)
 STATES: dict[str, Callable[[Any, Path], Any]] = {
     "live": lambda fast, path: fast,

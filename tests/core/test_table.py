@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.doors
+
 KINDS = (
     *("forest of three names", "hist of names", "xgboost of three"),
     *("lightgbm of names", "standard and texts, tree"),

@@ -16,6 +16,8 @@ from sklearn.inspection import partial_dependence
 import skforge
 from skforge import CompiledForest
 
+pytestmark = pytest.mark.doors
+
 X = np.random.default_rng(0).normal(size=(300, 4))
 Y = np.array(["no", "yes"])[(X[:, 0] > X[:, 1] ** 2).astype(int)]
 

@@ -12,6 +12,8 @@ pytest.importorskip("onnxruntime")
 from tests import random_sparse
 from tests.random_models import drawn, outcome
 
+pytestmark = pytest.mark.doors
+
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(

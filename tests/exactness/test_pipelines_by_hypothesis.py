@@ -20,6 +20,8 @@ pytest.importorskip("xgboost")
 
 from tests.fuzz_pipelines import DRAWN, Outcome, attempt, draw_and_compare
 
+pytestmark = pytest.mark.doors
+
 #: A failure of the fast tests is printed as found: making it smaller takes minutes.
 WITHOUT_SHRINKING = [phase for phase in Phase if phase is not Phase.shrink]
 

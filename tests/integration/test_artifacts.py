@@ -69,6 +69,8 @@ from skforge.tuning import (
 from tests.kinds import MODELS, ROWS, TARGETS
 from tests.plain import plain
 
+pytestmark = pytest.mark.doors
+
 ROOT = Path(__file__).parents[2]
 X, Y = make_classification(300, 6, n_informative=4, n_classes=3, random_state=0)
 X32 = X.astype(np.float32)

@@ -129,7 +129,6 @@ def test_no_trees() -> None:
 # ------------------------------------------------------------------- estimators
 
 
-@pytest.mark.usefixtures("alone")
 def test_estimators_answer_and_keep_it_in_files(tmp_path: Any) -> None:
     model = RandomForestClassifier(5, max_depth=3, random_state=0).fit(X, Y)
     fast = plain(model).fit(X[:50])

@@ -25,6 +25,8 @@ from tests.plain import plain
 from tests.unit import test_cli
 from tests.unit.test_cli import text_console
 
+pytestmark = pytest.mark.doors
+
 run, small_model = test_cli.run, test_cli.small_model
 
 pd = pytest.importorskip("pandas")

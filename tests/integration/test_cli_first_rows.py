@@ -26,6 +26,8 @@ import skforge
 from skforge.cli import data, library, values
 from skforge.cli.main import app
 
+pytestmark = pytest.mark.doors
+
 pd = pytest.importorskip("pandas")
 xgboost = pytest.importorskip("xgboost")
 lightgbm = pytest.importorskip("lightgbm")

@@ -16,6 +16,8 @@ from sklearn.datasets import make_classification
 from skforge.cli.errors import BAD_USAGE, FAULT, MISMATCH
 from skforge.cli.main import app
 
+pytestmark = pytest.mark.doors
+
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 GROUP = typer.main.get_command(app)

@@ -318,7 +318,6 @@ def test_large_batches_with_values_that_the_model_may_refuse(value: float) -> No
             same(fast.predict(columns), wanted)
 
 
-@pytest.mark.usefixtures("alone")
 def test_numeric_arrays_are_not_read_one_by_one(monkeypatch: Any) -> None:
     fast = plain(forest().fit(X, y)).fit(X)
     columns = {name: X[name].to_numpy() for name in NAMES}

@@ -89,7 +89,6 @@ def test_one_slow_call_does_not_count(machines):
     assert auto().find_crossover() == TRIED_ROWS[2]
 
 
-@pytest.mark.usefixtures("alone")
 @pytest.mark.filterwarnings("ignore:A budget of")
 def test_fit_measures_the_crossover_of_what_it_found(machines, monkeypatch):
     monkeypatch.setattr(

@@ -131,7 +131,6 @@ def test_boosters_and_files(model, tmp_path):
         assert compiled.predict_raw(X).tobytes() == margins(model, rows).tobytes()
 
 
-@pytest.mark.usefixtures("alone")
 def test_a_logger_of_ones_own_is_told():
     class Logger:
         said = []  # noqa: RUF012

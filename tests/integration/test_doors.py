@@ -34,7 +34,10 @@ from skforge.sources.stored_model import StoredModel
 from tests import forms
 from tests.reliability.planting import Edit, planted
 
-pytestmark = pytest.mark.filterwarnings("ignore:X ")  # feature names
+pytestmark = [
+    pytest.mark.doors,
+    pytest.mark.filterwarnings("ignore:X "),  # feature names
+]
 
 X, Y = make_classification(200, 6, n_informative=4, random_state=0)
 FRAME = pd.DataFrame(X, columns=forms.COLUMNS)

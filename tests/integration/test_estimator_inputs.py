@@ -176,7 +176,6 @@ def test_sparse_rows_are_expanded_in_blocks(monkeypatch):
         assert np.array_equal(compiled.apply(rows), source.apply(rows))
 
 
-@pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("family", ["rf", "xgb", "lgb"])
 def test_columns_that_no_tree_reads_are_left_out_of_sparse_rows(family, monkeypatch):
     random = np.random.default_rng(0)

@@ -71,7 +71,6 @@ def files(folder):
     return sorted(folder.iterdir()) if folder.exists() else []
 
 
-@pytest.mark.usefixtures("alone")
 def test_nothing_is_lowered_again_for_the_same_forest(folder, lowered, tmp_path):
     first = CompiledForest(MODELS[0], tuning="off").fit(X)
     sizes = [last or start for start, last in first.schedule_ if start <= len(X)]
@@ -285,7 +284,6 @@ def test_stored_scores_that_are_wrong_are_made_anew(folder, tmp_path):
     assert object_cache.read(path.name, "samples").tobytes() == content
 
 
-@pytest.mark.usefixtures("alone")
 def test_a_kernel_that_is_wrong_about_the_stored_rows_never_answers(folder, tmp_path):
     saved = []
     for model in MODELS:

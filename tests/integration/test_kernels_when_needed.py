@@ -44,7 +44,6 @@ def sizes_of(model):
     return [max(1, first) for first, _ in sorted(model.schedule_, key=lambda r: r[0])]
 
 
-@pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("how", ["fitted", "pickled", "loaded"])
 def test_each_range_compiles_one_kernel_when_it_is_first_used(made, how, tmp_path):
     model = CompiledForest(MODEL, tuning="off").fit(X)

@@ -36,6 +36,8 @@ from tests.compared_calls import Call, apart, called
 from tests.kinds import OFFERED, Kind
 from tests.plain import plain
 
+pytestmark = pytest.mark.doors
+
 FORMS = {
     "numbers": forms.NUMBERS,
     "texts": {"float64": lambda frame: frame, **forms.PASSENGERS},

@@ -25,7 +25,7 @@ from tests.reliability.planting import Edit, planted
 
 catboost = pytest.importorskip("catboost")
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.doors]
 
 EVERY = {
     **kinds.MODELS,

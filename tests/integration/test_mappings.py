@@ -676,7 +676,6 @@ def test_texts_where_only_gaps_count() -> None:
 
 @pytest.mark.parametrize("kind", ["scaler", "union", "by name"])
 def test_small_frames_of_pipelines(kind: str, monkeypatch: Any) -> None:
-    monkeypatch.setenv("SKFORGE_CHECK", "off")  # comparisons would ask the model
     mixed = X.assign(age=X["age"].astype(int), height=X["height"].astype("i2"))
     mixed.loc[::4, "visits"] = np.nan
     model = MODELS[kind]().fit(mixed, y)

@@ -234,7 +234,6 @@ def test_forms_of_frames(encoder, trained):
         assert is_ours(fast, rows) == (number not in refused)
 
 
-@pytest.mark.usefixtures("alone")
 def test_one_row_with_a_missing_category_of_nullable_texts():
     model, fast = fitted(model_of("target", "forest"), FRAME)
     cities = pd.Index(sorted({*FRAME.city.dropna()}), dtype="string")

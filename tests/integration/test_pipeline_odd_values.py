@@ -24,8 +24,6 @@ from skforge.prediction.predictor import ForestPredictor
 from tests.compared_calls import difference
 from tests.plain import plain
 
-pytestmark = pytest.mark.usefixtures("alone")
-
 pd = pytest.importorskip("pandas")
 
 

@@ -9,7 +9,7 @@ from tests.reliability.planting import Edit, NoPlaceError, edited, function_at, 
 # needs all the libraries that faults were found with
 catalogue = pytest.importorskip("tests.reliability.planted")
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.doors]
 
 
 @pytest.mark.parametrize("name", catalogue.FAULTS)

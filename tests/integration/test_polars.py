@@ -32,6 +32,8 @@ from skforge.polars import predict
 from tests.plain import plain
 from tests.reliability.planting import Edit, planted
 
+pytestmark = pytest.mark.doors
+
 pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")
 

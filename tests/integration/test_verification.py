@@ -18,6 +18,8 @@ from skforge.compiler.runtime import kernels
 from skforge.exceptions import VerificationError
 from skforge.prediction.predictor import ForestPredictor
 
+pytestmark = pytest.mark.doors
+
 xgb = pytest.importorskip("xgboost")
 
 X, Y = make_classification(

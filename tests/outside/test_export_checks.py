@@ -19,7 +19,11 @@ from tests.export_tools import needs_compiler
 from tests.plain import plain
 
 pd = pytest.importorskip("pandas")
-pytestmark = [needs_compiler, pytest.mark.skipif(WINDOWS, reason="names of libraries")]
+pytestmark = [
+    needs_compiler,
+    pytest.mark.skipif(WINDOWS, reason="names of libraries"),
+    pytest.mark.doors,
+]
 
 RNG = np.random.default_rng(0)
 FRAME = pd.DataFrame(

@@ -487,7 +487,6 @@ def test_answers_by_tree_take_rows_of_the_host_only(cupy) -> None:
             call(Array(X))
 
 
-@pytest.mark.usefixtures("alone")
 def test_auto_keeps_both_and_moves_the_crossover(cupy) -> None:
     model = next(_models())
     fast = CompiledForest(model, tuning="off", batch_sizes=SIZES).fit(X)
