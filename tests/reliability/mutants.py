@@ -60,8 +60,10 @@ MOST_FIRST = 12
 WHOLE = "tests/core/", "tests/unit/test_answers_by_reference.py"
 
 _NOT_COPIED = ".git", ".venv", "__pycache__", ".*_cache", ".hypothesis", "_build"
-#: pytest's statuses if all passed, and if there was none to run.
-_PASSED, _NONE = 0, 5
+#: pytest's statuses if all passed, if it failed itself, and if there was none to run.
+_PASSED, _INTERNAL, _NONE = 0, 3, 5
+#: What a fault does to pytest, and not to a test.
+_OTHERS = "hangs", "does not start"
 
 
 class NotRunError(Exception):
@@ -117,7 +119,7 @@ class Copy:
         os.utime(file, (self._at, self._at))
 
     def failing(self, *arguments: str) -> str:
-        """Return the first test that fails, "hangs", or "" if all pass."""
+        """Return the first test that fails, or what else happens; "" if all pass."""
         failures, temporary = self.root / "failures.txt", self.root / "temporary"
         failures.unlink(missing_ok=True)
         temporary.mkdir()
@@ -137,13 +139,16 @@ class Copy:
             try:
                 status = process.wait(self.hang)
             except subprocess.TimeoutExpired:
-                return "hangs"
+                return _OTHERS[0]
             finally:
                 _end(process)
                 shutil.rmtree(temporary, ignore_errors=True)
             if failures.exists():
                 return failures.read_text(encoding="utf-8").splitlines()[0]
             if status not in (_PASSED, _NONE):
+                output.seek(0)
+                if status == _INTERNAL and "pytest_sessionstart" in output.read():
+                    return _OTHERS[1]
                 output.seek(0)
                 raise NotRunError(
                     f"pytest ended with {status}: {output.read()[-2000:]}"
@@ -260,7 +265,7 @@ class How:
 
 
 def found_by(copy: Copy, fault: CodeFault, ring: str, how: How) -> str:
-    """Return the test of a ring that a fault fails, "hangs", or "" for none."""
+    """Return the test of a ring that a fault fails, or what else; "" for none."""
     tests = test_files(copy.root, ring)
     named = named_first(fault.path, tests, copy.modules)[:MOST_FIRST]
     whole = [name for name in tests if name.startswith(WHOLE) and name not in named]
@@ -273,7 +278,7 @@ def found_by(copy: Copy, fault: CodeFault, ring: str, how: How) -> str:
                 test = copy.failing(*options, *files)
             if not test:
                 break
-            if test == "hangs" or copy.sound_without_fault(test):
+            if test in _OTHERS or copy.sound_without_fault(test):
                 return test
     return ""
 
