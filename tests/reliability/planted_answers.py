@@ -36,6 +36,12 @@ def stored_alone(rule: str) -> tuple[str, str, str]:
     return _OF_SCORES, _RULE, text
 
 
+def of_stored(t: Trial, model: Any, X: Any, *methods: str) -> None:
+    loaded = t.load(t.fit(model, X))
+    for name in methods:
+        t.method(loaded, model, X, name)
+
+
 def classes(n: int = 240) -> tuple[Any, Any]:
     X = numbers(n)
     return X, np.array(["no", "yes", "maybe"])[np.digitize(X[:, 0], [-0.5, 0.5])]
@@ -44,65 +50,57 @@ def classes(n: int = 240) -> tuple[Any, Any]:
 @fault(
     "labels-of-another-order",
     "labels of another order",
-    (
-        "compiler.outputs.answers:labels_of",
-        "return labels",
-        "return labels[::-1] if type(model).__name__ == 'StoredModel' else labels",
-    ),
+    "compiler.outputs.answers:labels_of",
+    "return labels",
+    "return labels[::-1] if type(model).__name__ == 'StoredModel' else labels",
 )
 def stored_labels(t: Trial) -> None:
     X, y = classes()
     model = RandomForestClassifier(5, random_state=0).fit(X, y)
-    loaded = t.load(t.fit(model, X))
-    t.method(loaded, model, X, "predict_proba")
-    t.method(loaded, model, X)
+    of_stored(t, model, X, "predict_proba", "predict")
 
 
 @fault(
     "probabilities-swapped",
     "probabilities of classes swapped",
-    stored_alone("a[:, ::-1] if method == 'predict_proba' else a"),
+    *stored_alone("a[:, ::-1] if method == 'predict_proba' else a"),
 )
 def stored_probabilities(t: Trial) -> None:
     X, y = classes()
     model = RandomForestClassifier(5, random_state=0).fit(X, y)
-    loaded = t.load(t.fit(model, X))
-    t.method(loaded, model, X)
-    t.method(loaded, model, X, "predict_proba")
+    of_stored(t, model, X, "predict", "predict_proba")
 
 
 @fault(
     "decision-of-another-sign",
     "a decision function's sign",
-    stored_alone("-a if method == 'decision_function' else a"),
+    *stored_alone("-a if method == 'decision_function' else a"),
 )
 def stored_decisions(t: Trial) -> None:
     X, y = classes()
     model = GradientBoostingClassifier(n_estimators=5, random_state=0).fit(
         X, y == "yes"
     )
-    loaded = t.load(t.fit(model, X))
-    t.method(loaded, model, X)
-    t.method(loaded, model, X, "decision_function")
+    of_stored(t, model, X, "predict", "decision_function")
 
 
 @fault(
     "scores-as-decision",
     "a stored method's rule of another method",
-    stored_alone("known('score_samples', raw) if method == 'decision_function' else a"),
+    *stored_alone(
+        "known('score_samples', raw) if method == 'decision_function' else a"
+    ),
 )
 def stored_isolation(t: Trial) -> None:
     X = numbers()
     model = IsolationForest(n_estimators=10, random_state=0, contamination=0.2).fit(X)
-    loaded = t.load(t.fit(model, X))
-    t.method(loaded, model, X, "score_samples")
-    t.method(loaded, model, X, "decision_function")
+    of_stored(t, model, X, "score_samples", "decision_function")
 
 
 @fault(
     "base-score-dropped",
     "a base score dropped for one method",
-    stored_alone(
+    *stored_alone(
         "a - forest.base.astype(a.dtype)[0] if method == 'predict_raw' else a"
     ),
 )
@@ -121,21 +119,18 @@ def stored_base(t: Trial) -> None:
 @fault(
     "labels-as-int32",
     "an answer of another dtype",
-    stored_alone("a.astype('i4') if method == 'predict' else a"),
+    *stored_alone("a.astype('i4') if method == 'predict' else a"),
 )
 def stored_dtypes(t: Trial) -> None:
     X, y = classes()
-    model = lgb.LGBMClassifier(n_estimators=5, verbose=-1).fit(X, y == "yes")
     model = lgb.LGBMClassifier(n_estimators=5, verbose=-1).fit(X, 1 * (y == "yes"))
-    loaded = t.load(t.fit(model, X))
-    t.method(loaded, model, X, "predict_proba")
-    t.method(loaded, model, X)
+    of_stored(t, model, X, "predict_proba", "predict")
 
 
 @fault(
     "probabilities-in-another-order",
     "an answer of another memory order",
-    stored_alone("np.asfortranarray(a) if method == 'predict_proba' else a"),
+    *stored_alone("np.asfortranarray(a) if method == 'predict_proba' else a"),
     named="attack5, 3",
 )
 def stored_orders(t: Trial) -> None:
@@ -143,19 +138,15 @@ def stored_orders(t: Trial) -> None:
     model = xgb.XGBClassifier(n_estimators=5, n_jobs=1).fit(
         X, np.unique(y, return_inverse=True)[1]
     )
-    loaded = t.load(t.fit(model, X))
-    t.method(loaded, model, X)
-    t.method(loaded, model, X, "predict_proba")
+    of_stored(t, model, X, "predict", "predict_proba")
 
 
 @fault(
     "leaves-of-another-dtype",
     "an answer of another dtype",
-    (
-        "sources.base:Answers.leaves",
-        "numbers = numbers.astype(self.leaf_dtype, ",
-        "numbers = numbers.astype('<i8', ",
-    ),
+    "sources.base:Answers.leaves",
+    "numbers = numbers.astype(self.leaf_dtype, ",
+    "numbers = numbers.astype('<i8', ",
 )
 def dtypes_of_leaves(t: Trial) -> None:
     X = numbers()
@@ -168,11 +159,9 @@ def dtypes_of_leaves(t: Trial) -> None:
 @fault(
     "leaves-of-another-shape",
     "an answer of another shape",
-    (
-        "sources.base:Answers.leaves",
-        "return numbers[:, 0] if self.flat_leaves else numbers",
-        "return numbers",
-    ),
+    "sources.base:Answers.leaves",
+    "return numbers[:, 0] if self.flat_leaves else numbers",
+    "return numbers",
 )
 def shapes_of_leaves(t: Trial) -> None:
     X = numbers()
@@ -185,11 +174,9 @@ def shapes_of_leaves(t: Trial) -> None:
 @fault(
     "leaves-without-outputs",
     "an answer of another shape",
-    (
-        "sources.base:Answers.leaves",
-        "return numbers.reshape(-1, *self.leaf_shape)",
-        "return numbers",
-    ),
+    "sources.base:Answers.leaves",
+    "return numbers.reshape(-1, *self.leaf_shape)",
+    "return numbers",
 )
 def leaves_of_boosting(t: Trial) -> None:
     X, y = classes()
@@ -202,11 +189,9 @@ def leaves_of_boosting(t: Trial) -> None:
 @fault(
     "logarithm-of-probabilities",
     "a method answered by another class's rule",
-    (
-        "prediction.predictor:ForestPredictor.predict_log_proba",
-        "follows = self.source.answers.log_proba",
-        "follows = 'probabilities'",
-    ),
+    "prediction.predictor:ForestPredictor.predict_log_proba",
+    "follows = self.source.answers.log_proba",
+    "follows = 'probabilities'",
 )
 def own_logarithms(t: Trial) -> None:
     from catboost import CatBoostClassifier
@@ -222,11 +207,9 @@ def own_logarithms(t: Trial) -> None:
 @fault(
     "best-iteration-for-all",
     "best_iteration taken where the library takes all rounds",
-    (
-        "prediction.of_rounds:OfRounds._rounds_asked",
-        "if count is None and not start:",
-        "if (count or 0) <= 0 and not start:",
-    ),
+    "prediction.of_rounds:OfRounds._rounds_asked",
+    "if count is None and not start:",
+    "if (count or 0) <= 0 and not start:",
 )
 def rounds_after_the_best(t: Trial) -> None:
     X = numbers(400)
@@ -247,11 +230,9 @@ def rounds_after_the_best(t: Trial) -> None:
 @fault(
     "rounds-without-base",
     "a base score dropped for some rounds",
-    (
-        "compiler.runtime.by_round:ByRound._first_sums",
-        "base = self.forest.base",
-        "base = self.forest.base * 0",
-    ),
+    "compiler.runtime.by_round:ByRound._first_sums",
+    "base = self.forest.base",
+    "base = self.forest.base * 0",
 )
 def rounds_of_xgboost(t: Trial) -> None:
     X = numbers()
@@ -268,11 +249,9 @@ def rounds_of_xgboost(t: Trial) -> None:
 @fault(
     "stages-of-another-rule",
     "stages answered by the last rule's shape",
-    (
-        "sources.sklearn:GradientBoostingSource.stage",
-        'if one and method == "decision_function":',
-        "if False:",
-    ),
+    "sources.sklearn:GradientBoostingSource.stage",
+    'if one and method == "decision_function":',
+    "if False:",
 )
 def stages_of_boosting(t: Trial) -> None:
     X, y = classes()
@@ -291,11 +270,9 @@ def stages_of_boosting(t: Trial) -> None:
 @fault(
     "quantile-interpolation-ignored",
     "an argument of a method ignored",
-    (
-        "prediction.of_leaves:LeafAnswers._query",
-        "query = QuantileQuery(asked, interpolation, **how)",
-        "query = QuantileQuery(asked, 'linear', **how)",
-    ),
+    "prediction.of_leaves:LeafAnswers._query",
+    "query = QuantileQuery(asked, interpolation, **how)",
+    "query = QuantileQuery(asked, 'linear', **how)",
 )
 def quantiles(t: Trial) -> None:
     from quantile_forest import RandomForestQuantileRegressor
@@ -314,11 +291,9 @@ def quantiles(t: Trial) -> None:
 @fault(
     "votes-as-leaves",
     "transform answered by another class's rule",
-    (
-        "prediction.of_trees:OfTrees.transform",
-        "if not answers.matrix:",
-        "if not answers.matrix and self.source.stored is None:",
-    ),
+    "prediction.of_trees:OfTrees.transform",
+    "if not answers.matrix:",
+    "if not answers.matrix and self.source.stored is None:",
     named="faults5, N; attack5, 1",
 )
 def stored_votes(t: Trial) -> None:
@@ -327,19 +302,15 @@ def stored_votes(t: Trial) -> None:
         (name, RandomForestRegressor(3, random_state=i)) for i, name in enumerate("ab")
     ]
     model = VotingRegressor(members).fit(X, X.sum(axis=1) + 5)
-    loaded = t.load(t.fit(model, X))
-    t.method(loaded, model, X)
-    t.method(loaded, model, X, "transform")
+    of_stored(t, model, X, "predict", "transform")
 
 
 @fault(
     "columns-in-c-order",
     "an answer of another memory order",
-    (
-        "compiler.outputs.steps:by_column",
-        'several = rules.function in ("softmax_by_columns", "samme")',
-        "several = False",
-    ),
+    "compiler.outputs.steps:by_column",
+    'several = rules.function in ("softmax_by_columns", "samme")',
+    "several = False",
     named="attack5, 3; faults5, F",
 )
 def orders_of_histogram(t: Trial) -> None:

@@ -59,45 +59,41 @@ def of_polars(X: Any, dtype: Any) -> Any:
 @fault(
     "pandas-categories-by-position",
     "categories by position instead of by name",
-    (
-        "compiler.forest.frames:FrameColumns._table",
-        "[place.get(name, np.nan) for name in listed]",
-        "[min(i, len(names) - 1) for i, _ in enumerate(listed)]",
-    ),
+    "compiler.forest.frames:FrameColumns._table",
+    "[place.get(name, np.nan) for name in listed]",
+    "[min(i, len(names) - 1) for i, _ in enumerate(listed)]",
 )
 def reordered_categories(t: Trial) -> None:
     X = towns()
     model = lightgbm(X, target(X))
     fast = t.fit(model, X)
-    t.method(fast, model, X[:4].astype({"x": np.float32}))
-    t.method(fast, model, towns(order=TOWNS[::-1]))
+    t.both(fast, model, X[:4].astype({"x": np.float32}), towns(order=TOWNS[::-1]))
 
 
 @fault(
     "enum-by-position",
     "categories by position instead of by name",
-    (
-        "compiler.forest.frames:_polars_codes",
-        "names, known = column.dtype.categories, np.arange",
-        "names, known = column.dtype.categories.sort(), np.arange",
-    ),
+    "compiler.forest.frames:_polars_codes",
+    "names, known = column.dtype.categories, np.arange",
+    "names, known = column.dtype.categories.sort(), np.arange",
 )
 def enums_of_polars(t: Trial) -> None:
     X = towns()
     model = xgboost(X, target(X))
-    fast = t.fit(model, X)
-    t.method(fast, model, of_polars(X[:4], pl.Enum(sorted(TOWNS))))
-    t.method(fast, model, of_polars(X, pl.Enum(TOWNS)))
+    t.both(
+        t.fit(model, X),
+        model,
+        of_polars(X[:4], pl.Enum(sorted(TOWNS))),
+        of_polars(X, pl.Enum(TOWNS)),
+    )
 
 
 @fault(
     "dictionary-by-position",
     "categories by position instead of by name",
-    (
-        "compiler.forest.frames:_arrow_codes",
-        "return column.dictionary.to_pylist()",
-        "return sorted(column.dictionary.to_pylist())",
-    ),
+    "compiler.forest.frames:_arrow_codes",
+    "return column.dictionary.to_pylist()",
+    "return sorted(column.dictionary.to_pylist())",
 )
 def dictionaries_of_arrow(t: Trial) -> None:
     X = towns()
@@ -112,102 +108,88 @@ def dictionaries_of_arrow(t: Trial) -> None:
 @fault(
     "unknown-category-as-first",
     "an unknown category mapped to 0",
-    (
-        "compiler.forest.frames:FrameColumns._table",
-        "place.get(name, np.nan)",
-        "place.get(name, 0)",
-    ),
+    "compiler.forest.frames:FrameColumns._table",
+    "place.get(name, np.nan)",
+    "place.get(name, 0)",
 )
 def unknown_categories(t: Trial) -> None:
     X = towns()
     model = lightgbm(X, target(X))
     fast = t.fit(model, X)
-    t.method(fast, model, X[:4].astype({"x": np.float32}))
-    t.method(fast, model, towns(known=[*TOWNS, "rome"]))
+    t.both(fast, model, X[:4].astype({"x": np.float32}), towns(known=[*TOWNS, "rome"]))
 
 
 @fault(
     "missing-category-as-last",
     "a missing value to the wrong side",
-    (
-        "compiler.forest.frames:FrameColumns._table",
-        "return np.append(numbers, np.nan)",
-        "return np.append(numbers, numbers[-1:])",
-    ),
+    "compiler.forest.frames:FrameColumns._table",
+    "return np.append(numbers, np.nan)",
+    "return np.append(numbers, numbers[-1:])",
 )
 def missing_categories(t: Trial) -> None:
     X = towns()
     model = lightgbm(X, target(X))
-    fast = t.fit(model, X)
-    t.method(fast, model, X[:4])
-    t.method(fast, model, towns(known=[*TOWNS, "rome"], order=TOWNS))
+    t.both(t.fit(model, X), model, X[:4], towns(known=[*TOWNS, "rome"], order=TOWNS))
 
 
 @fault(
     "histogram-categories-by-position",
     "categories by position instead of by name",
-    (
-        "sources.coded_rows:TextCategories.of_listed",
-        "return self._texts.codes(listed.tolist())",
-        "return np.arange(float(len(listed)))",
-    ),
+    "sources.coded_rows:TextCategories.of_listed",
+    "return self._texts.codes(listed.tolist())",
+    "return np.arange(float(len(listed)))",
 )
 def reordered_for_histogram(t: Trial) -> None:
     X = towns(known=sorted(TOWNS))
     model = HistGradientBoostingRegressor(max_iter=8, categorical_features="from_dtype")
     model.fit(X, target(X))
-    fast = t.fit(model, X)
-    t.method(fast, model, X[:4].astype({"x": np.float32}))
-    t.method(fast, model, towns(order=TOWNS))
+    t.both(t.fit(model, X), model, X[:4].astype({"x": np.float32}), towns(order=TOWNS))
 
 
 @fault(
     "marker-among-categories",
     "XGBoost's missing= compared with the codes of training",
-    (
-        "compiler.forest.frames:FrameColumns._table",
-        "numbers[numbers == self._marker] += 0.25",
-        "pass",
-    ),
-    (
-        "compiler.forest.frames:FrameColumns._table",
-        "numbers[np.arange(len(numbers)) == self._marker] = np.nan",
-        "pass",
-    ),
+    "compiler.forest.frames:FrameColumns._table",
+    "numbers[numbers == self._marker] += 0.25",
+    "pass",
+    "compiler.forest.frames:FrameColumns._table",
+    "numbers[np.arange(len(numbers)) == self._marker] = np.nan",
+    "pass",
     named="CHANGELOG, Wrong predictions, XGBoost's missing=",
 )
 def marker_of_xgboost(t: Trial) -> None:
     X = towns()
     model = xgboost(X, target(X), missing=1)
-    fast = t.fit(model, X)
-    t.method(fast, model, X[:4])
-    t.method(fast, model, towns(order=TOWNS[::-1]))
+    t.both(t.fit(model, X), model, X[:4], towns(order=TOWNS[::-1]))
 
 
 @fault(
     "unused-unknown-enum",
     "categories answered that the library refuses",
-    ("sources.plain:PlainRows.by_column", '"strict": True', '"strict": False'),
+    "sources.plain:PlainRows.by_column",
+    '"strict": True',
+    '"strict": False',
     named="CHANGELOG, XGBoost, polars' Enum",
 )
 def unused_enums(t: Trial) -> None:
     X = towns()
     model = xgboost(X, target(X))
-    fast = t.fit(model, X)
-    t.method(fast, model, of_polars(X, pl.Enum(TOWNS)))
-    t.method(fast, model, of_polars(X, pl.Enum([*TOWNS, "rome"])))
+    t.both(
+        t.fit(model, X),
+        model,
+        of_polars(X, pl.Enum(TOWNS)),
+        of_polars(X, pl.Enum([*TOWNS, "rome"])),
+    )
 
 
 @fault(
     "arrow-dictionary-gap",
     "a missing number read as another one",
-    (
-        "compiler.forest.frames:any_numbers",
-        "values = column.__arrow_array__().cast(arrow.value_type).to_numpy()",
-        "chunk = column.__arrow_array__().combine_chunks()\n"
-        "        codes = chunk.indices.fill_null(0).to_numpy()\n"
-        "        values = chunk.dictionary.to_numpy().astype(float)[codes]",
-    ),
+    "compiler.forest.frames:any_numbers",
+    "values = column.__arrow_array__().cast(arrow.value_type).to_numpy()",
+    "chunk = column.__arrow_array__().combine_chunks()\n"
+    "        codes = chunk.indices.fill_null(0).to_numpy()\n"
+    "        values = chunk.dictionary.to_numpy().astype(float)[codes]",
     named="CHANGELOG, Wrong predictions, Arrow's dictionaries",
 )
 def dictionaries_of_numbers(t: Trial) -> None:
@@ -232,11 +214,9 @@ def dictionaries_of_numbers(t: Trial) -> None:
 @fault(
     "mapping-values-as-codes",
     "values taken for codes",
-    (
-        "sources.base:Source.columns",
-        "{label: float(code) for code, label in enumerate(labels)}",
-        "{n: float(c if isinstance(n, str) else n) for c, n in enumerate(labels)}",
-    ),
+    "sources.base:Source.columns",
+    "{label: float(code) for code, label in enumerate(labels)}",
+    "{n: float(c if isinstance(n, str) else n) for c, n in enumerate(labels)}",
     named="CHANGELOG, LightGBM, categories that are floats; faults5, A",
 )
 def mappings_of_values(t: Trial) -> None:
@@ -285,22 +265,18 @@ def of_values(t: Trial) -> None:
 fault(
     "ordered-values-as-codes",
     "values taken for codes",
-    (
-        "sources.base:Source.columns",
-        "table = {label: float(code) for code, label in enumerate(labels)}",
-        "table = {label: float(label) for label in labels}",
-    ),
+    "sources.base:Source.columns",
+    "table = {label: float(code) for code, label in enumerate(labels)}",
+    "table = {label: float(label) for label in labels}",
     named="faults5, A",
 )(of_values)
 fault(
     "lists-of-other-columns",
     "a column's categories given to another one",
-    (
-        "sources.base:Source.columns",
-        "zip(names, forest.category_names or [()] * len(names), strict=True)",
-        "zip(names, (forest.category_names[:1] + forest.category_names[:0:-1]) or "
-        "[()] * len(names), strict=True)",
-    ),
+    "sources.base:Source.columns",
+    "zip(names, forest.category_names or [()] * len(names), strict=True)",
+    "zip(names, (forest.category_names[:1] + forest.category_names[:0:-1]) or "
+    "[()] * len(names), strict=True)",
     named="faults5, A, the second snippet",
 )(of_values)
 
@@ -308,11 +284,9 @@ fault(
 @fault(
     "hashes-by-position",
     "categories by position instead of by name",
-    (
-        "compiler.runtime.hashed_rows:HashedRows._hashes",
-        "objects[:, 0] = listed",
-        "objects[:, 0] = sorted(listed)",
-    ),
+    "compiler.runtime.hashed_rows:HashedRows._hashes",
+    "objects[:, 0] = listed",
+    "objects[:, 0] = sorted(listed)",
 )
 def categories_of_catboost(t: Trial) -> None:
     X = towns()
@@ -320,53 +294,43 @@ def categories_of_catboost(t: Trial) -> None:
     model = catboost(objects, target(X))
     fast = t.fit(model, objects)
     ordered = X.assign(town=X.town.cat.set_categories(sorted(TOWNS)))
-    t.method(fast, model, ordered[:4])
-    t.method(fast, model, X)
+    t.both(fast, model, ordered[:4], X)
 
 
 @fault(
     "bool-category-as-text",
     "a bool read as text",
-    (
-        "compiler.runtime.hashed_rows:HashedRows._write_plain",
-        "whole = values[flags].astype(object)",
-        "whole = (values.astype(str) if values.dtype == '?' else values)[flags]"
-        ".astype(object)",
-    ),
+    "compiler.runtime.hashed_rows:HashedRows._write_plain",
+    "whole = values[flags].astype(object)",
+    "whole = (values.astype(str) if values.dtype == '?' else values)[flags]"
+    ".astype(object)",
 )
 def booleans_of_catboost(t: Trial) -> None:
     X = pd.DataFrame({"x": numbers()[:, 0], "flag": np.arange(240) % 2})
     model = catboost(X, X.x + 5 * X.flag, ["flag"])
     fast = t.fit(model, X)
-    t.method(fast, model, X[:4].astype({"flag": np.int8}))
-    t.method(fast, model, X.astype({"flag": bool}))
+    t.both(fast, model, X[:4].astype({"flag": np.int8}), X.astype({"flag": bool}))
 
 
 @fault(
     "missing-category-of-catboost",
     "categories answered that the library refuses",
-    (
-        "compiler.runtime.hashed_rows:HashedRows._of_columns",
-        "if hashes is None or (len(codes) and codes.min() < 0):",
-        "if hashes is None:",
-    ),
+    "compiler.runtime.hashed_rows:HashedRows._of_columns",
+    "if hashes is None or (len(codes) and codes.min() < 0):",
+    "if hashes is None:",
 )
 def gaps_of_catboost(t: Trial) -> None:
     X = towns()
     model = catboost(X, target(X))
-    fast = t.fit(model, X)
-    t.method(fast, model, X[:4])
-    t.method(fast, model, towns(known=[*TOWNS, "rome"], order=TOWNS))
+    t.both(t.fit(model, X), model, X[:4], towns(known=[*TOWNS, "rome"], order=TOWNS))
 
 
 @fault(
     "null-number-of-catboost",
     "Arrow's null read as 0",
-    (
-        "compiler.runtime.hashed_rows:_write_numbers",
-        "rows[missing, index] = np.nan",
-        "rows[missing, index] = 0.0",
-    ),
+    "compiler.runtime.hashed_rows:_write_numbers",
+    "rows[missing, index] = np.nan",
+    "rows[missing, index] = 0.0",
 )
 def nulls_of_catboost(t: Trial) -> None:
     X = towns().astype({"town": object})
@@ -375,5 +339,4 @@ def nulls_of_catboost(t: Trial) -> None:
     model = catboost(X, target(X.fillna({"x": -9.0})))
     fast = t.fit(model, X)
     nullable = X.assign(x=X.x.astype("Int64"))
-    t.method(fast, model, nullable[1:3])
-    t.method(fast, model, nullable)
+    t.both(fast, model, nullable[1:3], nullable)

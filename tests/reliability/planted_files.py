@@ -46,11 +46,9 @@ def mapped(t: Trial, fast: Any, model: Any, rows: list[dict[str, Any]], X: Any) 
 @fault(
     "mapping-by-its-order",
     "a mapping's values by the order of its keys",
-    (
-        "runtime.mappings:Mappings._values",
-        "values = self._get(X)",
-        "values = tuple(X.values())",
-    ),
+    "runtime.mappings:Mappings._values",
+    "values = self._get(X)",
+    "values = tuple(X.values())",
 )
 def order_of_keys(t: Trial) -> None:
     X = frame()
@@ -64,11 +62,9 @@ def order_of_keys(t: Trial) -> None:
 @fault(
     "none-of-a-mapping-as-zero",
     "None read as 0",
-    (
-        "runtime.mappings:Mappings._row",
-        "[NAN if value is None else value for value in values]",
-        "[0.0 if value is None else value for value in values]",
-    ),
+    "runtime.mappings:Mappings._row",
+    "[NAN if value is None else value for value in values]",
+    "[0.0 if value is None else value for value in values]",
 )
 def none_in_a_mapping(t: Trial) -> None:
     X = frame()
@@ -83,7 +79,9 @@ def none_in_a_mapping(t: Trial) -> None:
 @fault(
     "unknown-of-a-mapping-as-first",
     "an unknown category mapped to 0",
-    ("runtime.mappings:Mappings._row", "code = rule.unknown", "code = 0.0"),
+    "runtime.mappings:Mappings._row",
+    "code = rule.unknown",
+    "code = 0.0",
 )
 def unknown_in_a_mapping(t: Trial) -> None:
     X = towns()
@@ -101,11 +99,9 @@ def unknown_in_a_mapping(t: Trial) -> None:
 @fault(
     "columns-of-a-mapping-narrow",
     "a wrong dtype of a column",
-    (
-        "runtime.mappings:Mappings._write",
-        "rows[part, place] = column[part].astype(np.float64, copy=False)",
-        "rows[part, place] = column[part].astype(np.float32)",
-    ),
+    "runtime.mappings:Mappings._write",
+    "rows[part, place] = column[part].astype(np.float64, copy=False)",
+    "rows[part, place] = column[part].astype(np.float32)",
 )
 def columns_of_a_mapping(t: Trial) -> None:
     X = frame()
@@ -137,11 +133,9 @@ def by_polars(t: Trial, fast: Any, rows: Any, columns: Any, expected: Any) -> No
 @fault(
     "expression-by-position",
     "columns by position instead of by name",
-    (
-        "polars:_Predictor.__call__",
-        "frame = {name: frame[name] for name in names if name in frame.columns}",
-        "frame = dict(zip(names, frame.get_columns()))",
-    ),
+    "polars:_Predictor.__call__",
+    "frame = {name: frame[name] for name in names if name in frame.columns}",
+    "frame = dict(zip(names, frame.get_columns()))",
 )
 def reordered_for_polars(t: Trial) -> None:
     X = frame()
@@ -155,11 +149,9 @@ def reordered_for_polars(t: Trial) -> None:
 @fault(
     "expression-of-whole-numbers",
     "a chunk's dtype decides how numbers are rounded",
-    (
-        "polars:_array",
-        "return frame.cast(pl.Float64).to_numpy()",
-        "return frame.to_numpy()",
-    ),
+    "polars:_array",
+    "return frame.cast(pl.Float64).to_numpy()",
+    "return frame.to_numpy()",
     named="attack5, 2",
 )
 def whole_numbers_of_polars(t: Trial) -> None:
@@ -175,11 +167,9 @@ def whole_numbers_of_polars(t: Trial) -> None:
 @fault(
     "expression-of-dates",
     "dates taken for numbers",
-    (
-        "polars:_is_object",
-        "if column.dtype.is_numeric() or",
-        "if column.dtype.is_numeric() or column.dtype.is_temporal() or",
-    ),
+    "polars:_is_object",
+    "if column.dtype.is_numeric() or",
+    "if column.dtype.is_numeric() or column.dtype.is_temporal() or",
     named="attack5, 2",
 )
 def dates_of_polars(t: Trial) -> None:
@@ -225,7 +215,7 @@ def in_wheel(old: str, new: str) -> tuple[str, str, str]:
 @fault(
     "wheel-by-position",
     "columns by position instead of by name",
-    in_wheel(
+    *in_wheel(
         "X = {name: X[there[name]] for name in self._names if name in there}",
         "X = {n: X[k] for n, k in zip(self._names, there.values())}",
     ),
@@ -243,7 +233,7 @@ def frames_of_wheels(t: Trial) -> None:
 @fault(
     "wheel-without-gaps",
     "None read as 0",
-    in_wheel(
+    *in_wheel(
         "[NAN if value is None else value for value in values]",
         "[0.0 if value is None else value for value in values]",
     ),
@@ -261,12 +251,10 @@ def mappings_of_wheels(t: Trial) -> None:
 @fault(
     "wheel-codes-by-index",
     "an export encodes categories by index",
-    (
-        "exporters.wheel:wheel",
-        "json.dumps(plain_out(columns)).encode()",
-        """json.dumps(plain_out(columns)).replace('"bern", {"float": "0x0.0p+0"}', """
-        """'"bern", {"float": "0x1.8000000000000p+1"}').encode()""",
-    ),
+    "exporters.wheel:wheel",
+    "json.dumps(plain_out(columns)).encode()",
+    """json.dumps(plain_out(columns)).replace('"bern", {"float": "0x0.0p+0"}', """
+    """'"bern", {"float": "0x1.8000000000000p+1"}').encode()""",
 )
 def texts_of_wheels(t: Trial) -> None:
     X = towns().astype({"town": object})
@@ -284,11 +272,11 @@ def texts_of_wheels(t: Trial) -> None:
 @fault(
     "wheel-bool-as-text",
     "a bool read as text",
-    in_wheel(
+    *in_wheel(
         "number = int(value)",
         "number = str(value) if isinstance(value, bool) else int(value)",
     ),
-    in_wheel(
+    *in_wheel(
         "if -(2**63) <= number < 2**63 and number == value else None",
         "if isinstance(number, str) or -(2**63) <= number < 2**63 else None",
     ),
@@ -318,11 +306,9 @@ def of_file(
 @fault(
     "csv-by-position",
     "columns by position instead of by name",
-    (
-        "cli.data:RowsFile._by_name",
-        'self._column_of(called[name], self.table.names or (), "the model")',
-        "i",
-    ),
+    "cli.data:RowsFile._by_name",
+    'self._column_of(called[name], self.table.names or (), "the model")',
+    "i",
 )
 def columns_of_csv(t: Trial) -> None:
     X = frame()
@@ -334,11 +320,9 @@ def columns_of_csv(t: Trial) -> None:
 @fault(
     "csv-categories-by-position",
     "categories by position instead of by name",
-    (
-        "cli.values:categories",
-        "return Categorical.from_codes(table[codes], categories=names)",
-        "return Categorical.from_codes(codes % len(known), categories=list(known))",
-    ),
+    "cli.values:categories",
+    "return Categorical.from_codes(table[codes], categories=names)",
+    "return Categorical.from_codes(codes % len(known), categories=list(known))",
 )
 def categories_of_csv(t: Trial) -> None:
     X = towns()
@@ -349,11 +333,9 @@ def categories_of_csv(t: Trial) -> None:
 @fault(
     "csv-empty-category",
     "categories answered that the library refuses",
-    (
-        "cli.values:hashed",
-        "cells = column.to_pylist()",
-        "cells = [cell or '' for cell in column.to_pylist()]",
-    ),
+    "cli.values:hashed",
+    "cells = column.to_pylist()",
+    "cells = [cell or '' for cell in column.to_pylist()]",
     named="CHANGELOG, Command line, CSV and CatBoost",
 )
 def empty_cells(t: Trial) -> None:
@@ -367,11 +349,9 @@ def empty_cells(t: Trial) -> None:
 @fault(
     "parquet-na-as-missing",
     "a text of a file read as missing",
-    (
-        "cli.data:RowsFile._part",
-        "spec, spelled = self.spec, self.table.spelled",
-        "spec, spelled = self.spec, True",
-    ),
+    "cli.data:RowsFile._part",
+    "spec, spelled = self.spec, self.table.spelled",
+    "spec, spelled = self.spec, True",
     named="CHANGELOG, Command line, Parquet and Arrow",
 )
 def texts_of_parquet(t: Trial) -> None:
@@ -391,11 +371,9 @@ def texts_of_parquet(t: Trial) -> None:
 @fault(
     "file-without-its-objective",
     "a file's answers are raw scores",
-    (
-        "compiler.outputs.steps:steps_of",
-        'return _values(rules)\n        case "probabilities":',
-        'return Steps()\n        case "probabilities":',
-    ),
+    "compiler.outputs.steps:steps_of",
+    'return _values(rules)\n        case "probabilities":',
+    'return Steps()\n        case "probabilities":',
     named="CHANGELOG, Wrong predictions, old dumps of LightGBM",
 )
 def objective_of_a_file(t: Trial) -> None:
@@ -408,11 +386,9 @@ def objective_of_a_file(t: Trial) -> None:
 @fault(
     "csv-through-float32",
     "a rounding to float32 added",
-    (
-        "cli.data:RowsFile._part",
-        "return values.numbers(column, dtype)",
-        "return values.numbers(column, dtype).astype(np.float32).astype(dtype)",
-    ),
+    "cli.data:RowsFile._part",
+    "return values.numbers(column, dtype)",
+    "return values.numbers(column, dtype).astype(np.float32).astype(dtype)",
 )
 def numbers_of_csv(t: Trial) -> None:
     X = frame() + (1 << 22)

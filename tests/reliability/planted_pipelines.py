@@ -45,28 +45,28 @@ def of_texts(X: Any, encoder: Any = None, last: Any = None) -> Any:
 @fault(
     "scaler-in-float64",
     "scaler steps applied in float64 for float32 rows",
-    (
-        "sources.pipeline:PipelineSource._reads_as",
-        "mine = ",
-        "return True\n    mine = ",
-    ),
+    "sources.pipeline:PipelineSource._reads_as",
+    "mine = ",
+    "return True\n    mine = ",
 )
 def scaled_float32(t: Trial) -> None:
     X = numbers(width=3) * 1000 + 5000
     model = make_pipeline(StandardScaler(), forest()).fit(X, X.sum(axis=1))
     fast = t.fit(model, X)
-    t.method(fast, model, np.full((3, 3), 5000, np.float32))
-    t.method(fast, model, beside(fast, n=400).astype(np.float32))
+    t.both(
+        fast,
+        model,
+        np.full((3, 3), 5000, np.float32),
+        beside(fast, n=400).astype(np.float32),
+    )
 
 
 @fault(
     "booleans-beside-float32",
     "a wrong dtype of a block beside booleans",
-    (
-        "sources.forms:parts_of",
-        "bools and all(dtype in known or is_wide(dtype) for dtype in form.types)",
-        "bool(bools)",
-    ),
+    "sources.forms:parts_of",
+    "bools and all(dtype in known or is_wide(dtype) for dtype in form.types)",
+    "bool(bools)",
     named="CHANGELOG, Wrong predictions, booleans beside float32",
 )
 def booleans_beside_float32(t: Trial) -> None:
@@ -86,23 +86,18 @@ def booleans_beside_float32(t: Trial) -> None:
     beside = [np.nextafter(values, np.float32(end)) for end in (-9, 9)]
     rows = pd.DataFrame({"a": 0.0, "b": np.concatenate([values, *beside]), "c": 1})
     rows = rows.astype({"b": np.float32, "c": bool})
-    t.method(fast, model, rows.assign(b=np.float32(9))[:3], "predict_proba")
-    t.method(fast, model, rows, "predict_proba")
+    t.both(fast, model, rows.assign(b=np.float32(9))[:3], rows, "predict_proba")
 
 
 @fault(
     "negative-of-unsigned",
     "whole numbers of a step computed in float64",
-    (
-        "sources.pipeline_rows:PipelineRows._takes",
-        "self.bounds.takes((p for p in numbers if p[0] not in read.gaps), own=2)",
-        "True",
-    ),
-    (
-        "compiler.frontends.pipeline.bounds:Bounds.takes",
-        "return False",
-        "return True",
-    ),
+    "sources.pipeline_rows:PipelineRows._takes",
+    "self.bounds.takes((p for p in numbers if p[0] not in read.gaps), own=2)",
+    "True",
+    "compiler.frontends.pipeline.bounds:Bounds.takes",
+    "return False",
+    "return True",
     named="CHANGELOG, Wrong predictions, functions of whole numbers",
 )
 def negative_whole_numbers(t: Trial) -> None:
@@ -120,11 +115,9 @@ def negative_whole_numbers(t: Trial) -> None:
 @fault(
     "imputed-fraction-of-integers",
     "a fraction filled into whole numbers",
-    (
-        "sources.pipeline_rows:PipelineRows._array",
-        "self._is_exact(X) and self.bounds.takes(enumerate([X.dtype] * self.width))",
-        "self._is_exact(X)",
-    ),
+    "sources.pipeline_rows:PipelineRows._array",
+    "self._is_exact(X) and self.bounds.takes(enumerate([X.dtype] * self.width))",
+    "self._is_exact(X)",
     named="CHANGELOG, Wrong predictions, SimpleImputer",
 )
 def imputed_integers(t: Trial) -> None:
@@ -132,54 +125,42 @@ def imputed_integers(t: Trial) -> None:
     X[::3] = 4.5
     steps = SimpleImputer(missing_values=0, strategy="most_frequent")
     model = make_pipeline(steps, forest()).fit(X, X @ [2, 1] + 9 * (X[:, 0] == 4.5))
-    fast = t.fit(model, X)
-    t.method(fast, model, np.full((3, 2), 5))
-    t.method(fast, model, X.astype(np.int64))
+    t.both(t.fit(model, X), model, np.full((3, 2), 5), X.astype(np.int64))
 
 
 @fault(
     "unknown-text-as-first",
     "an encoder's unknown mapped to 0",
-    (
-        "compiler.frontends.pipeline.codes:TextCodes.code",
-        "return self.table.get(value, self.unknown)",
-        "return self.table.get(value, 0.0)",
-    ),
+    "compiler.frontends.pipeline.codes:TextCodes.code",
+    "return self.table.get(value, self.unknown)",
+    "return self.table.get(value, 0.0)",
 )
 def unknown_texts(t: Trial) -> None:
     X = towns()
     model = of_texts(X)
-    fast = t.fit(model, X)
-    t.method(fast, model, X[:4])
-    t.method(fast, model, towns(known=[*TOWNS, "rome"]))
+    t.both(t.fit(model, X), model, X[:4], towns(known=[*TOWNS, "rome"]))
 
 
 @fault(
     "missing-text-as-first",
     "a missing value to the wrong side",
-    (
-        "compiler.frontends.pipeline.codes:TextCodes.code",
-        "return self.nan",
-        "return 0.0",
-    ),
+    "compiler.frontends.pipeline.codes:TextCodes.code",
+    "return self.nan",
+    "return 0.0",
 )
 def missing_texts(t: Trial) -> None:
     X = towns()
     X.loc[::5, "town"] = np.nan
     model = of_texts(X)
-    fast = t.fit(model, X.dropna())
-    t.method(fast, model, X[1:4])
-    t.method(fast, model, X)
+    t.both(t.fit(model, X.dropna()), model, X[1:4], X)
 
 
 @fault(
     "texts-of-categories-by-position",
     "categories by position instead of by name",
-    (
-        "compiler.frontends.pipeline.codes:TextCodes.of_column",
-        "[*values.categories.tolist(), gap]",
-        "[*sorted(values.categories), gap]",
-    ),
+    "compiler.frontends.pipeline.codes:TextCodes.of_column",
+    "[*values.categories.tolist(), gap]",
+    "[*sorted(values.categories), gap]",
 )
 def texts_as_categories(t: Trial) -> None:
     X = towns()
@@ -192,11 +173,9 @@ def texts_as_categories(t: Trial) -> None:
 @fault(
     "texts-of-arrow-shifted",
     "codes of another column of texts",
-    (
-        "compiler.frontends.pipeline.codes:TextCodes.of_arrow",
-        "[gap if text is None else text for text in texts])",
-        "[self.texts[-1] if text is None else text for text in texts])",
-    ),
+    "compiler.frontends.pipeline.codes:TextCodes.of_arrow",
+    "[gap if text is None else text for text in texts])",
+    "[self.texts[-1] if text is None else text for text in texts])",
 )
 def texts_of_arrow(t: Trial) -> None:
     X = towns()
@@ -205,18 +184,15 @@ def texts_of_arrow(t: Trial) -> None:
     fast = t.fit(model, X.dropna())
     column = pd.Series(X.town, dtype=pd.StringDtype("pyarrow", na_value=np.nan))
     framed = X.assign(town=column)
-    t.method(fast, model, framed[1:4])
-    t.method(fast, model, framed)
+    t.both(fast, model, framed[1:4], framed)
 
 
 @fault(
     "columns-of-steps-by-position",
     "columns by position instead of by name",
-    (
-        "sources.column_readers:_ColumnReader._places_of",
-        "indices = [where.get(name, -1) for name in self._names]",
-        "indices = [*range(len(self._names))]",
-    ),
+    "sources.column_readers:_ColumnReader._places_of",
+    "indices = [where.get(name, -1) for name in self._names]",
+    "indices = [*range(len(self._names))]",
 )
 def reordered_for_steps(t: Trial) -> None:
     X = towns()[["x", "y"]].assign(z=numbers()[:, 1])
@@ -224,19 +200,15 @@ def reordered_for_steps(t: Trial) -> None:
         (StandardScaler(), ["x", "y"]), ("passthrough", ["z"])
     )
     model = make_pipeline(steps, forest()).fit(X, X.x + 2 * X.y)
-    fast = t.fit(model, X)
-    t.method(fast, model, X[:4])
-    t.method(fast, model, X[["y", "z", "x"]])
+    t.both(t.fit(model, X), model, X[:4], X[["y", "z", "x"]])
 
 
 @fault(
     "one-row-through-float32",
     "a rounding added for one row alone",
-    (
-        "sources.pipeline_rows:PipelineRows._only_row",
-        "row[column] = value",
-        "row[column] = value if column in coded else np.float32(value)",
-    ),
+    "sources.pipeline_rows:PipelineRows._only_row",
+    "row[column] = value",
+    "row[column] = value if column in coded else np.float32(value)",
 )
 def one_row_of_steps(t: Trial) -> None:
     X = pd.DataFrame(numbers() * 1000 + 5000, columns=["a", "b", "c"])
@@ -251,11 +223,9 @@ def one_row_of_steps(t: Trial) -> None:
 @fault(
     "wrapper-answers-as-its-forest",
     "a wrapper's rule left out behind a step",
-    (
-        "sources.pipeline:PrefixedSource.__init__",
-        "self._last, self.answers = last, last.answers",
-        "self._last, self.answers = last, base.Answers()",
-    ),
+    "sources.pipeline:PrefixedSource.__init__",
+    "self._last, self.answers = last, last.answers",
+    "self._last, self.answers = last, base.Answers()",
     named="CHANGELOG, Wrong predictions, wrappers",
 )
 def wrapper_behind_a_step(t: Trial) -> None:
@@ -266,19 +236,15 @@ def wrapper_behind_a_step(t: Trial) -> None:
     )
     model = make_pipeline(PolynomialFeatures(2), last).fit(X, y)
     sure = np.abs(model[-1].estimator_.predict_proba(model[0].transform(X))[:, 1] - 0.6)
-    fast = t.fit(model, X[sure > 0.2])
-    t.method(fast, model, X[sure > 0.2][:4])
-    t.method(fast, model, X)
+    t.both(t.fit(model, X[sure > 0.2]), model, X[sure > 0.2][:4], X)
 
 
 @fault(
     "float16-widened",
     "a step without columns left out, which widens others",
-    (
-        "compiler.frontends.pipeline.split:_branched",
-        "if any(places[each].stop == places[each].start for each in chosen):",
-        "if False:",
-    ),
+    "compiler.frontends.pipeline.split:_branched",
+    "if any(places[each].stop == places[each].start for each in chosen):",
+    "if False:",
     named="CHANGELOG, Wrong predictions, float16 frames",
 )
 def widened_halves(t: Trial) -> None:
@@ -293,8 +259,7 @@ def widened_halves(t: Trial) -> None:
     fast = t.fit(model, X)
     t.method(fast, model, X[:2])
     halves = X.astype(np.float16)
-    t.method(fast, model, halves[:2])
-    t.method(fast, model, halves)
+    t.both(fast, model, halves[:2], halves)
 
 
 def _no_columns(X: Any) -> Any:
@@ -304,20 +269,15 @@ def _no_columns(X: Any) -> Any:
 @fault(
     "float32-by-the-forest-of-float64",
     "the wrong forest variant for a form",
-    (
-        "sources.pipeline:PipelineSource.knows",
-        "return form is None or",
-        "return form is None or form == np.float32 or",
-    ),
-    (
-        "sources.pipeline_rows:PipelineRows._is_known",
-        "wide and (dtype == np.float64",
-        "wide and (dtype in (np.float32, np.float64)",
-    ),
+    "sources.pipeline:PipelineSource.knows",
+    "return form is None or",
+    "return form is None or form == np.float32 or",
+    "sources.pipeline_rows:PipelineRows._is_known",
+    "wide and (dtype == np.float64",
+    "wide and (dtype in (np.float32, np.float64)",
 )
 def float32_of_files(t: Trial) -> None:
     X = numbers(width=3) * 1000 + 5000
     model = make_pipeline(StandardScaler(), forest()).fit(X, X.sum(axis=1))
     loaded = t.load(t.fit(model, X))
-    t.method(loaded, model, X)
-    t.method(loaded, model, beside(loaded, n=400).astype(np.float32))
+    t.both(loaded, model, X, beside(loaded, n=400).astype(np.float32))

@@ -42,63 +42,50 @@ def frame(X: Any) -> Any:
 @fault(
     "list-through-float32",
     "a rounding to float32 added",
-    (
-        "sources.plain:PlainRows._array",
-        "X.dtype not in (np.float32, np.float64)",
-        "X.dtype != np.float32",
-    ),
+    "sources.plain:PlainRows._array",
+    "X.dtype not in (np.float32, np.float64)",
+    "X.dtype != np.float32",
 )
 def lists_of_floats(t: Trial) -> None:
     X = numbers()
     model = lightgbm(X, X.sum(axis=1))
     fast = t.fit(model, X)
-    t.method(fast, model, np.round(X[:5], 1).tolist())
-    t.method(fast, model, beside(fast).tolist())
+    t.both(fast, model, np.round(X[:5], 1).tolist(), beside(fast).tolist())
 
 
 @fault(
     "int64-not-through-float32",
     "a rounding to float32 left out",
-    (
-        "sources.plain:PlainRows._array",
-        "X = X.astype(self._r.through)",
-        "X = X.astype(np.float64)",
-    ),
+    "sources.plain:PlainRows._array",
+    "X = X.astype(self._r.through)",
+    "X = X.astype(np.float64)",
 )
 def whole_numbers_of_lightgbm(t: Trial) -> None:
     X = np.random.default_rng(0).integers(1 << 24, (1 << 24) + 40, (400, 3))
     model = lightgbm(X.astype(float), X[:, 0] % 2, min_child_samples=1)
-    fast = t.fit(model, X.astype(float))
-    t.method(fast, model, X[:4] // (1 << 20))
-    t.method(fast, model, X)
+    t.both(t.fit(model, X.astype(float)), model, X[:4] // (1 << 20), X)
 
 
 @fault(
     "block-through-float32",
     "int64 through float32, in a block of a frame",
-    (
-        "sources.pandas_blocks:_numbers",
-        "rows[:, places] = values.T",
-        "rows[:, places] = values.astype('f4' if wide else values.dtype).T",
-    ),
+    "sources.pandas_blocks:_numbers",
+    "rows[:, places] = values.T",
+    "rows[:, places] = values.astype('f4' if wide else values.dtype).T",
 )
 def blocks_of_whole_numbers(t: Trial) -> None:
     X = frame(numbers(400))
     X["b"] = np.random.default_rng(1).integers(1 << 24, (1 << 24) + 64, 400)
     model = histogram(X.astype(float), X.b % 2)
-    fast = t.fit(model, X.astype(float))
-    t.method(fast, model, X.assign(b=X.b // (1 << 20))[:4])
-    t.method(fast, model, X)
+    t.both(t.fit(model, X.astype(float)), model, X.assign(b=X.b // (1 << 20))[:4], X)
 
 
 @fault(
     "nullable-null-as-zero",
     "pandas' NA read as 0",
-    (
-        "sources.pandas_blocks:_nullable",
-        "rows[missing, place] = np.nan",
-        "rows[missing, place] = 0.0",
-    ),
+    "sources.pandas_blocks:_nullable",
+    "rows[missing, place] = np.nan",
+    "rows[missing, place] = 0.0",
 )
 def nullable_columns(t: Trial) -> None:
     X = frame(numbers())
@@ -106,18 +93,15 @@ def nullable_columns(t: Trial) -> None:
     model = histogram(X, X.b.fillna(-9) + X.a)
     fast = t.fit(model, X)
     nullable = X.assign(b=X.b.astype("Float64"))
-    t.method(fast, model, nullable.dropna()[:4])
-    t.method(fast, model, nullable)
+    t.both(fast, model, nullable.dropna()[:4], nullable)
 
 
 @fault(
     "arrow-null-as-zero",
     "Arrow's null read as 0",
-    (
-        "compiler.forest.frames:FrameColumns.numbers",
-        "numbers[gaps, i] = np.nan",
-        "numbers[gaps, i] = 0.0",
-    ),
+    "compiler.forest.frames:FrameColumns.numbers",
+    "numbers[gaps, i] = np.nan",
+    "numbers[gaps, i] = 0.0",
 )
 def tables_with_nulls(t: Trial) -> None:
     X = frame(np.random.default_rng(0).integers(-9, 9, (240, 3)).astype(float))
@@ -126,18 +110,15 @@ def tables_with_nulls(t: Trial) -> None:
     fast = t.fit(model, X)
     columns = [pa.array(X[name], pa.int64(), from_pandas=True) for name in NAMES]
     table = pa.table(columns, NAMES)
-    t.method(fast, model, table.slice(1, 2))
-    t.method(fast, model, table)
+    t.both(fast, model, table.slice(1, 2), table)
 
 
 @fault(
     "object-none-as-zero",
     "None among objects read as 0",
-    (
-        "sources.objects:numbers_among",
-        "return np.array(objects, np.float64)",
-        "return np.array([0.0 if x is None else x for x in objects], np.float64)",
-    ),
+    "sources.objects:numbers_among",
+    "return np.array(objects, np.float64)",
+    "return np.array([0.0 if x is None else x for x in objects], np.float64)",
 )
 def objects_with_none(t: Trial) -> None:
     X = frame(numbers())
@@ -145,106 +126,84 @@ def objects_with_none(t: Trial) -> None:
     model = RandomForestRegressor(5, random_state=0).fit(X, X.b.fillna(-9) + X.a)
     fast = t.fit(model, X)
     objects = X.astype(object).where(X.notna(), None)
-    t.method(fast, model, objects[1:3])
-    t.method(fast, model, objects)
+    t.both(fast, model, objects[1:3], objects)
 
 
 @fault(
     "block-of-uint8-as-int8",
     "a wrong dtype of one block",
-    (
-        "sources.pandas_blocks:_numbers",
-        "rows[:, places] = values.T",
-        "rows[:, places] = (values.view('i1') if values.dtype == 'u1' else values).T",
-    ),
+    "sources.pandas_blocks:_numbers",
+    "rows[:, places] = values.T",
+    "rows[:, places] = (values.view('i1') if values.dtype == 'u1' else values).T",
 )
 def blocks_of_bytes(t: Trial) -> None:
     X = frame(numbers()).assign(b=np.arange(240) % 256)
     model = histogram(X.astype(float), X.b + X.a)
     fast = t.fit(model, X.astype(float))
     X["b"] = X.b.astype(np.uint8)
-    t.method(fast, model, X[:4])
-    t.method(fast, model, X)
+    t.both(fast, model, X[:4], X)
 
 
 @fault(
     "bool-column-inverted",
     "a bool read as another number",
-    (
-        "sources.pandas_blocks:_numbers",
-        "rows[:, places] = values.T",
-        "rows[:, places] = (values * -1 if values.dtype == '?' else values).T",
-    ),
+    "sources.pandas_blocks:_numbers",
+    "rows[:, places] = values.T",
+    "rows[:, places] = (values * -1 if values.dtype == '?' else values).T",
 )
 def columns_of_booleans(t: Trial) -> None:
     X = frame(numbers())
     X["b"] = X.b > 0
     model = xgboost(X.astype(float), X.b * 3 + X.a)
-    fast = t.fit(model, X.astype(float))
-    t.method(fast, model, X[~X.b][:3])
-    t.method(fast, model, X)
+    t.both(t.fit(model, X.astype(float)), model, X[~X.b][:3], X)
 
 
 @fault(
     "names-in-any-order",
     "reordered names ignored",
-    (
-        "sources.plain:PlainRows._compared",
-        "names is None or texts == names",
-        "names is None or sorted(texts) == sorted(names)",
-    ),
+    "sources.plain:PlainRows._compared",
+    "names is None or texts == names",
+    "names is None or sorted(texts) == sorted(names)",
 )
 def reordered_names(t: Trial) -> None:
     X = frame(numbers())
     model = xgboost(X, X.a + 2 * X.b)
-    fast = t.fit(model, X)
-    t.method(fast, model, X[:4].astype(np.float32))
-    t.method(fast, model, X[["b", "a", "c"]])
+    t.both(t.fit(model, X), model, X[:4].astype(np.float32), X[["b", "a", "c"]])
 
 
 @fault(
     "sklearn-names-in-any-order",
     "reordered names ignored",
-    (
-        "sources.plain:PlainRows._compared",
-        'return "" if tuple(found_names) == names else None',
-        'return "" if sorted(found_names) == sorted(names) else None',
-    ),
+    "sources.plain:PlainRows._compared",
+    'return "" if tuple(found_names) == names else None',
+    'return "" if sorted(found_names) == sorted(names) else None',
 )
 def reordered_names_of_sklearn(t: Trial) -> None:
     X = frame(numbers())
     model = histogram(X, X.a + 2 * X.b)
-    fast = t.fit(model, X)
-    t.method(fast, model, X[:4].astype(np.float32))
-    t.method(fast, model, X[["b", "a", "c"]])
+    t.both(t.fit(model, X), model, X[:4].astype(np.float32), X[["b", "a", "c"]])
 
 
 @fault(
     "labels-1-and-1.0",
     "column labels of other classes taken for the same",
-    (
-        "compiler.forest.frames:same_labels",
-        "return labels.dtype == others.dtype and bool(labels.equals(others))",
-        "return bool(labels.equals(others))",
-    ),
+    "compiler.forest.frames:same_labels",
+    "return labels.dtype == others.dtype and bool(labels.equals(others))",
+    "return bool(labels.equals(others))",
     named="CHANGELOG, Labels of columns",
 )
 def labels_of_numbers(t: Trial) -> None:
     X = pd.DataFrame(numbers(), columns=pd.Index([0, 1, 2], dtype=np.int64))
     model = xgboost(X, X[0] + 2 * X[1])
-    fast = t.fit(model, X)
-    t.method(fast, model, X[:4])
-    t.method(fast, model, X.set_axis([0.0, 1.0, 2.0], axis=1))
+    t.both(t.fit(model, X), model, X[:4], X.set_axis([0.0, 1.0, 2.0], axis=1))
 
 
 @fault(
     "catboost-by-position",
     "columns by position instead of by name",
-    (
-        "sources.catboost:CatBoostSource._selected",
-        "return X.iloc[:, places]",
-        "return X.set_axis([*self.forest.column_names], axis=1)",
-    ),
+    "sources.catboost:CatBoostSource._selected",
+    "return X.iloc[:, places]",
+    "return X.set_axis([*self.forest.column_names], axis=1)",
 )
 def reordered_for_catboost(t: Trial) -> None:
     from catboost import CatBoostRegressor
@@ -252,19 +211,15 @@ def reordered_for_catboost(t: Trial) -> None:
     X = frame(numbers())
     how = {"iterations": 8, "verbose": 0, "allow_writing_files": False}
     model = CatBoostRegressor(**how, thread_count=1).fit(X, X.a + 2 * X.b)
-    fast = t.fit(model, X)
-    t.method(fast, model, X[:4].astype(np.float32))
-    t.method(fast, model, X[["b", "a", "c"]])
+    t.both(t.fit(model, X), model, X[:4].astype(np.float32), X[["b", "a", "c"]])
 
 
 @fault(
     "infinities-for-a-dmatrix",
     "infinities mishandled",
-    (
-        "sources.xgboost:_has_infinity",
-        "with np.errstate",
-        "return False\n    with np.errstate",
-    ),
+    "sources.xgboost:_has_infinity",
+    "with np.errstate",
+    "return False\n    with np.errstate",
 )
 def infinite_rows(t: Trial) -> None:
     X = numbers()
@@ -280,11 +235,9 @@ def infinite_rows(t: Trial) -> None:
 @fault(
     "limit-of-zeros-in-tables",
     "a small number counted as 0",
-    (
-        "sources.lightgbm:LightGBMBoosterSource.read",
-        'compares = is_table(X) or type(X).__name__ == "csr_matrix"',
-        'compares = type(X).__name__ == "csr_matrix"',
-    ),
+    "sources.lightgbm:LightGBMBoosterSource.read",
+    'compares = is_table(X) or type(X).__name__ == "csr_matrix"',
+    'compares = type(X).__name__ == "csr_matrix"',
     named="CHANGELOG, Wrong predictions, LightGBM and tables",
 )
 def limit_in_tables(t: Trial) -> None:
@@ -305,16 +258,12 @@ def zeros_of_lightgbm() -> tuple[Any, Any]:
 @fault(
     "limit-of-zeros-in-csr",
     "a small number counted as 0",
-    (
-        "sources.lightgbm:LightGBMBoosterSource.read",
-        'compares = is_table(X) or type(X).__name__ == "csr_matrix"',
-        "compares = is_table(X)",
-    ),
-    (
-        "sources.lightgbm:_by_row",
-        "if most_entries(rows) > 1 or _has_limit(rows.data):",
-        "if most_entries(rows) > 1:",
-    ),
+    "sources.lightgbm:LightGBMBoosterSource.read",
+    'compares = is_table(X) or type(X).__name__ == "csr_matrix"',
+    "compares = is_table(X)",
+    "sources.lightgbm:_by_row",
+    "if most_entries(rows) > 1 or _has_limit(rows.data):",
+    "if most_entries(rows) > 1:",
     named="CHANGELOG, Wrong predictions, LightGBM and CSR rows",
 )
 def limit_in_csr(t: Trial) -> None:
@@ -328,11 +277,9 @@ def limit_in_csr(t: Trial) -> None:
 @fault(
     "half-floats-of-arrow",
     "a dtype answered that the library refuses",
-    (
-        "sources.plain:PlainRows._table",
-        'if self._r.compares != "sklearn" and not _REFUSED.isdisjoint(kinds):',
-        "if False:",
-    ),
+    "sources.plain:PlainRows._table",
+    'if self._r.compares != "sklearn" and not _REFUSED.isdisjoint(kinds):',
+    "if False:",
     named="CHANGELOG, LightGBM, half floats",
 )
 def half_floats(t: Trial) -> None:
@@ -347,78 +294,75 @@ def half_floats(t: Trial) -> None:
 @fault(
     "big-endian-frames",
     "a dtype answered that the library refuses",
-    (
-        "compiler.forest.frames:is_plain",
-        "dtype in _PLAIN",
-        'dtype.newbyteorder("=") in _PLAIN',
-    ),
+    "compiler.forest.frames:is_plain",
+    "dtype in _PLAIN",
+    'dtype.newbyteorder("=") in _PLAIN',
     named="CHANGELOG, Rows that libraries refuse",
 )
 def big_endian(t: Trial) -> None:
     X = numbers()
     model = histogram(X, X.sum(axis=1))
-    fast = t.fit(model, X)
-    t.method(fast, model, pd.DataFrame(X[:4]))
-    t.method(fast, model, pd.DataFrame(X.astype(">f8")))
+    t.both(t.fit(model, X), model, pd.DataFrame(X[:4]), pd.DataFrame(X.astype(">f8")))
 
 
 @fault(
     "absent-as-missing",
     "sparse absent entries as missing instead of 0",
-    (
-        "sources.plain:PlainRows._csr",
-        "np.full(shape, fill, self._r.dtype)",
-        "np.full(shape, np.nan, self._r.dtype)",
-    ),
+    "sources.plain:PlainRows._csr",
+    "np.full(shape, fill, self._r.dtype)",
+    "np.full(shape, np.nan, self._r.dtype)",
 )
 def absent_zeros(t: Trial) -> None:
     X = np.where(numbers() > 0.3, numbers(), 0)
     X[::7, 1] = np.nan
     model = lightgbm(X, np.nan_to_num(X, nan=-9).sum(axis=1))
-    fast = t.fit(model, X)
-    t.method(fast, model, sparse.csr_matrix(np.ones((3, 3))))
-    t.method(fast, model, sparse.csr_matrix(np.nan_to_num(X)))
+    t.both(
+        t.fit(model, X),
+        model,
+        sparse.csr_matrix(np.ones((3, 3))),
+        sparse.csr_matrix(np.nan_to_num(X)),
+    )
 
 
 @fault(
     "absent-as-zero",
     "sparse absent entries as 0 instead of missing",
-    (
-        "sources.plain:PlainRows._csr",
-        "np.full(shape, fill, self._r.dtype)",
-        "np.full(shape, 0.0, self._r.dtype)",
-    ),
+    "sources.plain:PlainRows._csr",
+    "np.full(shape, fill, self._r.dtype)",
+    "np.full(shape, 0.0, self._r.dtype)",
 )
 def absent_gaps(t: Trial) -> None:
     X = np.where(numbers() > 0.3, numbers(), np.nan)
     model = xgboost(X, np.nan_to_num(X, nan=-9).sum(axis=1))
-    fast = t.fit(model, X)
-    t.method(fast, model, sparse.csr_matrix(np.ones((3, 3))))
-    t.method(fast, model, sparse.csr_matrix(np.nan_to_num(X)))
+    t.both(
+        t.fit(model, X),
+        model,
+        sparse.csr_matrix(np.ones((3, 3))),
+        sparse.csr_matrix(np.nan_to_num(X)),
+    )
 
 
 @fault(
     "fill-value-ignored",
     "a sparse column's fill value ignored",
-    (
-        "sources.plain:dense_columns",
-        "columns[i].sparse.to_dense()",
-        "columns[i].sparse.to_dense().replace(columns[i].dtype.fill_value, 0)",
-    ),
+    "sources.plain:dense_columns",
+    "columns[i].sparse.to_dense()",
+    "columns[i].sparse.to_dense().replace(columns[i].dtype.fill_value, 0)",
 )
 def filled_columns(t: Trial) -> None:
     X = frame(np.where(numbers() > 0, numbers(), 1.0))
     model = xgboost(X, X.a + 2 * X.b)
     loaded = t.load(t.fit(model, X))
     filled = X.astype(pd.SparseDtype(float, 1.0))
-    t.method(loaded, model, X[:4])
-    t.method(loaded, model, filled)
+    t.both(loaded, model, X[:4], filled)
 
 
 @fault(
     "gaps-of-sparse-columns",
     "a missing value to the wrong side",
-    ("sources.sklearn:SklearnSource._gaps_go_right", "if missing.any():", "if False:"),
+    "sources.sklearn:SklearnSource._gaps_go_right",
+    "if missing.any():",
+    "if False:",
     named="CHANGELOG, Wrong predictions, frames of sparse columns",
 )
 def sparse_columns_with_gaps(t: Trial) -> None:
@@ -428,18 +372,15 @@ def sparse_columns_with_gaps(t: Trial) -> None:
     model.fit(X, np.nan_to_num(X, nan=-9).sum(axis=1))
     fast = t.fit(model, X)
     columns = pd.DataFrame(X).astype(pd.SparseDtype(float, 0.0))
-    t.method(fast, model, columns[1:3])
-    t.method(fast, model, columns)
+    t.both(fast, model, columns[1:3], columns)
 
 
 @fault(
     "unsorted-csc",
     "entries read that the library passes over",
-    (
-        "sources.lightgbm:_by_row",
-        "if not fresh.has_sorted_indices:",
-        "if False:",
-    ),
+    "sources.lightgbm:_by_row",
+    "if not fresh.has_sorted_indices:",
+    "if False:",
     named="CHANGELOG, LightGBM, CSC rows",
 )
 def unsorted_columns(t: Trial) -> None:
@@ -457,11 +398,9 @@ def unsorted_columns(t: Trial) -> None:
 @fault(
     "out-over-the-rows",
     "answers written over rows that were not read",
-    (
-        "prediction.predictor:ForestPredictor._write",
-        "apart = arrays and not np.may_share_memory(X, out)",
-        "apart = arrays",
-    ),
+    "prediction.predictor:ForestPredictor._write",
+    "apart = arrays and not np.may_share_memory(X, out)",
+    "apart = arrays",
     named="CHANGELOG, Wrong predictions, out= that overlaps the rows",
 )
 def out_over_rows(t: Trial) -> None:
@@ -489,17 +428,15 @@ def out_over_rows(t: Trial) -> None:
 @fault(
     "batches-for-dart",
     "a rounding of another container's",
-    (
-        "sources.xgboost:_XGBoostRows.tried",
-        'return None if rounds and kind_of(X) == "batch" else super().tried(X, method)',
-        "return super().tried(X, method)",
-    ),
+    "sources.xgboost:_XGBoostRows.tried",
+    'return None if rounds and kind_of(X) == "batch" else super().tried(X, method)',
+    "return super().tried(X, method)",
     named="CHANGELOG, Files of XGBoost's DART models",
 )
 def batches_of_dart(t: Trial) -> None:
     X = numbers(400)
     how = {"booster": "dart", "rate_drop": 0.5, "n_estimators": 20}
     model = xgboost(X, X.sum(axis=1), **how)
-    loaded = t.load(t.fit(model, X))
-    t.method(loaded, model, X[:4])
-    t.method(loaded, model, pa.RecordBatch.from_arrays([*X.T], NAMES))
+    t.both(
+        t.load(t.fit(model, X)), model, X[:4], pa.RecordBatch.from_arrays([*X.T], NAMES)
+    )

@@ -101,6 +101,13 @@ class Trial:
         what = f"{name} of {type(X).__name__}"
         self.ask(what, lambda: getattr(fast, name)(X), lambda: getattr(model, name)(X))
 
+    def both(
+        self, fast: Any, model: Any, first: Any, X: Any, name: str = "predict"
+    ) -> None:
+        """Ask a method for harmless rows, and then for those that may matter."""
+        self.method(fast, model, first, name)
+        self.method(fast, model, X, name)
+
     def command(self, what: str, model: Path, rows: Path, expected: Any) -> None:
         """Compare what ``skforge predict`` writes; exit code 3 is a comparison's."""
         output = self.folder / "output.npy"
@@ -205,12 +212,13 @@ class Fault:
 FAULTS: dict[str, Fault] = {}
 
 
-def fault(name: str, kind: str, *edits: tuple[str, str, str], named: str = "") -> Any:
-    """Register a scenario with the edits that plant its fault."""
+def fault(name: str, kind: str, *edits: str, named: str = "") -> Any:
+    """Register a scenario with edits: of each, its place, and the old and new text."""
 
     def register(scenario: Scenario) -> Scenario:
         assert name not in FAULTS, name
-        FAULTS[name] = Fault(name, kind, named, [Edit(*e) for e in edits], scenario)
+        triples = zip(edits[::3], edits[1::3], edits[2::3], strict=True)
+        FAULTS[name] = Fault(name, kind, named, [Edit(*e) for e in triples], scenario)
         return scenario
 
     return register
