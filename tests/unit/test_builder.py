@@ -17,6 +17,7 @@ from skforge import ForestBuilder
 from skforge.compiler.forest.reference import differing_rows, reference_raw
 from skforge.compiler.frontends import builder
 from skforge.exceptions import InvalidInputError
+from tests.refusals import error_of
 
 OF_NUMBERS = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
@@ -37,9 +38,7 @@ def same_bits(values, expected):
 
 
 def message(call):
-    with pytest.raises(InvalidInputError) as caught:
-        call()
-    return str(caught.value)
+    return error_of(InvalidInputError, call)
 
 
 # ------------------------------------------------------------ any tree

@@ -27,6 +27,7 @@ from skforge.cli.report import (
 from skforge.compiler.schedule.presets import PRESETS
 from skforge.exceptions import InvalidInputError, ScheduleError
 from skforge.runtime import object_cache
+from tests.refusals import error_of
 
 pd = pytest.importorskip("pandas")
 
@@ -161,9 +162,7 @@ def test_a_damaged_model_is_one_line_and_no_traceback(run, tmp_path, command):
 
 
 def refusal(*args):
-    with pytest.raises(InvalidInputError) as error:
-        load_rows(*args)
-    return str(error.value)
+    return error_of(InvalidInputError, load_rows, *args)
 
 
 def test_npy_rows(tmp_path, two_columns):
@@ -336,15 +335,11 @@ def test_every_preset_is_read_as_it_is_printed(name):
     ],
 )
 def test_texts_that_are_no_schedule(text, why):
-    with pytest.raises(ScheduleError) as error:
-        load_schedule(text)
-    assert why in str(error.value)
+    assert why in error_of(ScheduleError, load_schedule, text)
 
 
 def test_a_schedule_file_that_is_not_there():
-    with pytest.raises(ScheduleError) as error:
-        load_schedule("none.json")
-    assert str(error.value) == (
+    assert error_of(ScheduleError, load_schedule, "none.json") == (
         "The schedule file 'none.json' cannot be read: No such file or directory."
     )
 

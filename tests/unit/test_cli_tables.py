@@ -19,6 +19,7 @@ from skforge.cli.values import numbers, texts
 from skforge.exceptions import InvalidInputError
 from skforge.prediction.answers import Answer
 from skforge.sources.row_spec import RowSpec
+from tests.refusals import error_of
 
 READERS = ["pyarrow", "standard library"]
 
@@ -220,9 +221,7 @@ def test_a_parquet_file_with_two_columns_of_one_name(tmp_path):
 
     table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
     parquet.write_table(table, tmp_path / "x.parquet")
-    with pytest.raises(InvalidInputError) as error:
-        read(tmp_path / "x.parquet", RowSpec(2))
-    assert str(error.value) == (
+    assert error_of(InvalidInputError, read, tmp_path / "x.parquet", RowSpec(2)) == (
         "x.parquet cannot be read as a table: 'Field \"a\" exists 2 times in schema'"
     )
 

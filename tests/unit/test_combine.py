@@ -27,6 +27,7 @@ from skforge.compiler.forest.reference import (
 )
 from skforge.compiler.outputs.answers import answer
 from skforge.exceptions import InvalidInputError, UnsupportedModelError
+from tests.refusals import error_of
 from tests.strategies_forest import edge_rows, random_forest
 
 RANDOM = np.random.default_rng(0)
@@ -40,9 +41,7 @@ def same_bits(values, expected):
 
 
 def message(error, call):
-    with pytest.raises(error) as caught:
-        call()
-    return str(caught.value)
+    return error_of(error, call)
 
 
 def test_the_first_stages_are_those_of_scikit_learn():

@@ -21,6 +21,7 @@ from skforge.compiler.forest.outputs import OutputSpec
 from skforge.compiler.forest.predicates import deduplicate_predicates, round_thresholds
 from skforge.compiler.frontends import load_forest
 from skforge.exceptions import InvalidModelError
+from tests.refusals import error_of
 
 
 def small_forest(**changes):
@@ -312,16 +313,12 @@ DAMAGED = "; the model is damaged, export it again."
     ],
 )
 def test_every_fault_is_named(forest, message):
-    with pytest.raises(InvalidModelError) as error:
-        forest.validate()
-    assert str(error.value) == message + DAMAGED
+    assert error_of(InvalidModelError, forest.validate) == message + DAMAGED
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_leaves_that_are_not_finite(value):
-    with pytest.raises(InvalidModelError) as error:
-        with_entry("leaf_value", 3, value).validate()
-    assert str(error.value) == (
+    assert error_of(InvalidModelError, with_entry("leaf_value", 3, value).validate) == (
         "leaf_value[3] in tree 1 is not finite, and skforge adds finite numbers only; "
         "give the leaf another value, or train the model again."
     )
@@ -393,9 +390,7 @@ def test_an_unreached_leaf_is_found():
     ],
 )
 def test_arrays_of_the_wrong_kind_are_refused_at_once(change, message):
-    with pytest.raises(InvalidModelError) as error:
-        small_forest(**change)
-    assert str(error.value) == message
+    assert error_of(InvalidModelError, small_forest, **change) == message
 
 
 COMPARE = {

@@ -17,6 +17,7 @@ from skforge.exceptions import (
     UnsupportedModelError,
 )
 from tests.plain import plain
+from tests.refusals import error_of
 
 cb = pytest.importorskip("catboost")
 
@@ -91,9 +92,7 @@ def test_the_exponential_at_its_limits():
 
 
 def refused(model, **params):
-    with pytest.raises(UnsupportedModelError) as error:
-        load_forest(model, **params)
-    return str(error.value)
+    return error_of(UnsupportedModelError, load_forest, model, **params)
 
 
 def test_texts_and_embeddings_are_refused():
@@ -194,9 +193,7 @@ def test_json_with_a_wrong_value(change, what, contents):
         return {k: change[1] if k == change[0] else put(v) for k, v in part.items()}
 
     document = put(json.loads(contents["SymmetricTree.json"]))
-    with pytest.raises(InvalidModelError) as error:
-        load_forest(json.dumps(document).encode())
-    text = str(error.value)
+    text = error_of(InvalidModelError, load_forest, json.dumps(document).encode())
     assert what in text
     assert text.endswith(DAMAGED)
 
@@ -232,8 +229,6 @@ def test_dropped_columns_are_as_many_as_files_may_have(tmp_path):
     last = contents["features_info"]["float_features"][-1]
     assert last["flat_feature_index"] == 3
     last["flat_feature_index"] = 70_000
-    with pytest.raises(InvalidModelError) as error:
-        load_forest(json.dumps(contents).encode())
-    assert str(error.value) == (
+    assert error_of(InvalidModelError, load_forest, json.dumps(contents).encode()) == (
         f"it has a column 70000, but only 2 of those before{DAMAGED}"
     )

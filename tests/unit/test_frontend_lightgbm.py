@@ -14,6 +14,7 @@ from skforge.compiler.frontends import load_forest
 from skforge.compiler.frontends.lightgbm.categories import named
 from skforge.exceptions import InvalidModelError
 from tests.answers_of import apply_transform, decide, predict_proba
+from tests.refusals import error_of
 
 lgb = pytest.importorskip("lightgbm")
 
@@ -453,9 +454,7 @@ def test_without_knowledge_of_values_lists_are_assigned_if_all_columns_have_one(
 
 
 def test_unfitted_wrapper():
-    with pytest.raises(InvalidModelError) as info:
-        load_forest(lgb.LGBMRegressor())
-    assert str(info.value) == (
+    assert error_of(InvalidModelError, load_forest, lgb.LGBMRegressor()) == (
         "This LGBMRegressor is not fitted; call fit before load_forest."
     )
 

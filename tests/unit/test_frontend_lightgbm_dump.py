@@ -14,6 +14,7 @@ import pytest
 from skforge.compiler.forest.reference import reference_leaves, reference_raw
 from skforge.compiler.frontends import load_forest
 from skforge.exceptions import InvalidModelError, SkforgeError, UnsupportedModelError
+from tests.refusals import error_of
 
 lgb = pytest.importorskip("lightgbm")
 
@@ -197,9 +198,7 @@ def test_every_fault_is_named(fault, dump):
     change, kind, message = FAULTS[fault]
     wrong = copy.deepcopy(dump)
     change(wrong)
-    with pytest.raises(kind) as error:
-        load_forest(wrong)
-    assert str(error.value) == message
+    assert error_of(kind, load_forest, wrong) == message
 
 
 def test_a_small_file_cannot_ask_for_huge_category_sets(dump, monkeypatch):
@@ -207,9 +206,7 @@ def test_a_small_file_cannot_ask_for_huge_category_sets(dump, monkeypatch):
     wrong = copy.deepcopy(dump)
     first_node(wrong, "==")["threshold"] = "16777215"
     wrong["tree_info"] = wrong["tree_info"][:1] * 60
-    with pytest.raises(UnsupportedModelError) as error:
-        load_forest(wrong)
-    assert str(error.value) == (
+    assert error_of(UnsupportedModelError, load_forest, wrong) == (
         "The category sets up to tree 2 take more than 4194304 bytes; number the "
         "categories from 0 without gaps."
     )

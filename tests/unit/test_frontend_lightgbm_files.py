@@ -16,6 +16,7 @@ from skforge.compiler.frontends import load_forest
 from skforge.compiler.frontends.lightgbm.model import _atof
 from skforge.exceptions import InvalidModelError, SkforgeError, UnsupportedModelError
 from tests.answers_of import apply_transform
+from tests.refusals import error_of
 
 DATA = Path(__file__).parents[1] / "data" / "lightgbm"
 FILES = sorted(DATA.glob("*.txt"))
@@ -250,9 +251,7 @@ def test_covers_are_training_rows():
     ],
 )  # fmt: skip
 def test_damaged_text(change, message):
-    with pytest.raises(InvalidModelError) as info:
-        load_forest(replaced(*change))
-    assert str(info.value) == message
+    assert error_of(InvalidModelError, load_forest, replaced(*change)) == message
 
 
 def test_sets_that_are_not_there():
@@ -326,9 +325,7 @@ def test_numbers_that_are_none(value):
     ],
 )
 def test_unknown_things_are_refused(change, message):
-    with pytest.raises(UnsupportedModelError) as info:
-        load_forest(replaced(*change))
-    assert str(info.value) == message
+    assert error_of(UnsupportedModelError, load_forest, replaced(*change)) == message
 
 
 def test_an_inserted_or_a_lost_character_is_noticed():
@@ -340,9 +337,7 @@ def test_an_inserted_or_a_lost_character_is_noticed():
         (text[:at] + "1" + text[at:], text[after - 1 : after + 19]),
         (text[:at] + text[at + 1 :], text[after + 1 : after + 21]),
     ):
-        with pytest.raises(InvalidModelError) as info:
-            load_forest(changed)
-        assert str(info.value) == (
+        assert error_of(InvalidModelError, load_forest, changed) == (
             f"tree_sizes says that tree 1 starts at character {size} of the trees, "
             f"where {stands!r} stands{DAMAGED}"
         )
@@ -425,9 +420,7 @@ def test_what_stands_between_trees_of_unknown_size_is_refused():
 def test_a_file_that_is_no_model(tmp_path):
     path = tmp_path / "notes.txt"
     path.write_text("a forest\nof trees\n")
-    with pytest.raises(InvalidModelError) as info:
-        load_forest(path)
-    assert str(info.value) == (
+    assert error_of(InvalidModelError, load_forest, path) == (
         "notes.txt: The text does not begin with the line 'tree', so it is not a "
         "LightGBM model; save the model with Booster.save_model of XGBoost or "
         "LightGBM, save_model of CatBoost, as ONNX, or with skforge.save."
@@ -437,9 +430,7 @@ def test_a_file_that_is_no_model(tmp_path):
 def test_a_file_that_is_no_text(tmp_path):
     path = tmp_path / "model.txt"
     path.write_bytes(b"tree\n\xff\xfe")
-    with pytest.raises(InvalidModelError) as info:
-        load_forest(path)
-    assert str(info.value) == (
+    assert error_of(InvalidModelError, load_forest, path) == (
         "model.txt: The text is not UTF-8 (invalid start byte at byte 5); it is "
         "damaged or not a LightGBM model, so save the model again."
     )
@@ -476,9 +467,7 @@ def test_early_texts_end_with_their_importances(name):
     assert load_forest(text[:last]).content_hash() == expected
     later = text.replace("tree\n", "tree\nversion=v3\n").replace("version=v2\n", "")
     for damage in (text.replace(end, ""), later):
-        with pytest.raises(InvalidModelError) as info:
-            load_forest(damage)
-        assert str(info.value) == (
+        assert error_of(InvalidModelError, load_forest, damage) == (
             f"The text ends before the line 'end of trees'{DAMAGED}"
         )
 

@@ -20,6 +20,7 @@ from tests.onnx_models import (
     onnx,
     runtime_version,
 )
+from tests.refusals import error_of
 
 CONVERTED = sorted((Path(__file__).parents[1] / "data" / "onnx_models").glob("*.onnx"))
 
@@ -257,9 +258,7 @@ def test_nodes_that_pass_values_on():
 )
 def test_nodes_before_that_do_more_are_named(op, attributes):
     model, _ = simple(before=(node(op, "X", "out", name="mine", **attributes),))
-    with pytest.raises(UnsupportedModelError) as error:
-        load_forest(model)
-    assert str(error.value) == (
+    assert error_of(UnsupportedModelError, load_forest, model) == (
         f"The node 'mine' ({op}) is not part of a tree ensemble, so the model cannot "
         "be compiled; if it was converted from a scikit-learn pipeline, give skforge "
         "the pipeline."
@@ -300,9 +299,7 @@ def test_rounds_are_refused():
 def test_several_ensembles_are_refused():
     model, _ = simple()
     model.graph.node.append(model.graph.node[0])
-    with pytest.raises(UnsupportedModelError) as error:
-        load_forest(model)
-    assert str(error.value) == (
+    assert error_of(UnsupportedModelError, load_forest, model) == (
         "The model has several tree ensembles; split it into one model for each."
     )
 
@@ -310,9 +307,7 @@ def test_several_ensembles_are_refused():
 def test_a_graph_without_trees():
     model, _ = simple()
     del model.graph.node[:]
-    with pytest.raises(InvalidModelError) as error:
-        load_forest(model)
-    assert str(error.value) == (
+    assert error_of(InvalidModelError, load_forest, model) == (
         "The graph has no node TreeEnsembleRegressor, TreeEnsembleClassifier or "
         "TreeEnsemble, so there are no trees to read; the file is damaged or another "
         "kind of model."

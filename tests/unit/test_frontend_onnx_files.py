@@ -13,6 +13,7 @@ from skforge import load_forest
 from skforge.compiler.forest.outputs import OutputSpec
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 from tests.onnx_models import MODES, RandomTrees, make_model, onnx, tensor
+from tests.refusals import error_of
 
 DAMAGED = "the model is damaged, export it again."
 
@@ -69,9 +70,7 @@ def by_number(value: Any) -> str | None:
 
 
 def refusal(kind: type[Exception], model: Any) -> str:
-    with pytest.raises(kind) as error:
-        load_forest(model)
-    return str(error.value)
+    return error_of(kind, load_forest, model)
 
 
 @pytest.mark.parametrize(
@@ -514,10 +513,9 @@ def test_labels_of_a_zipmap_are_the_classifier_s(labels):
     del node.attribute[:]
     kind = "strings" if isinstance(labels[0], str) else "int64s"
     node.attribute.append(onnx.helper.make_attribute(f"classlabels_{kind}", labels))
-    with pytest.raises(UnsupportedModelError) as error:
-        load_forest(model)
+    error = error_of(UnsupportedModelError, load_forest, model)
     said = [one.encode() for one in labels] if kind == "strings" else labels
-    assert str(error.value) == (
+    assert error == (
         f"A ZipMap gives the scores the labels {said}, which are not exactly the "
         "classifier's labels; export the model without ZipMap."
     )

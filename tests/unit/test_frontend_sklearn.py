@@ -11,6 +11,7 @@ from skforge.compiler.forest.reference import draw_rows, reference_leaves, refer
 from skforge.compiler.frontends import load_forest
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 from tests.answers_of import apply_transform, decide, predict_proba
+from tests.refusals import error_of
 
 N = 300
 
@@ -192,9 +193,7 @@ def test_a_subclass_that_changes_nothing_is_read():
 def test_what_cannot_be_read_is_refused_by_name(make_model, error, message):
     X, rng = make_rows(0)
     model = make_model(X, rng.normal(size=N))
-    with pytest.raises(error) as raised:
-        load_forest(model)
-    assert str(raised.value) == message
+    assert error_of(error, load_forest, model) == message
 
 
 def test_boosting_rounds_make_no_sense_here():
@@ -248,9 +247,7 @@ def damaged_tree(**changes):
     ],
 )
 def test_damaged_trees_are_refused(change, message):
-    with pytest.raises(InvalidModelError) as error:
-        load_forest(damaged_tree(**change))
-    assert str(error.value) == message
+    assert error_of(InvalidModelError, load_forest, damaged_tree(**change)) == message
     load_forest(damaged_tree())
 
 

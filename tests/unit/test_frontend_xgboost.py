@@ -19,6 +19,7 @@ from skforge.exceptions import (
 )
 from tests.answers_of import apply_transform, decide, predict_proba
 from tests.plain import plain
+from tests.refusals import error_of
 
 xgb = pytest.importorskip("xgboost")
 VERSION = tuple(int(part) for part in xgb.__version__.split(".")[:2])
@@ -507,9 +508,7 @@ def fitted(model):
     ],
 )
 def test_what_cannot_be_read_is_refused_by_name(make, error, message):
-    with pytest.raises(error) as raised:
-        load_forest(make())
-    assert str(raised.value) == message
+    assert error_of(error, load_forest, make()) == message
 
 
 @pytest.mark.parametrize("name", ["airline", "epsilon", "year_prediction_msd"])

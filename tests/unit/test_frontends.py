@@ -17,6 +17,7 @@ from skforge.exceptions import (
     ModelNotFoundError,
     UnsupportedModelError,
 )
+from tests.refusals import error_of
 
 
 class Stump:
@@ -71,9 +72,7 @@ def test_what_a_frontend_returns_is_validated():
         return replace(model.forest(), feature=np.array([4]))
 
     register(stump_frontend(load=load_damaged))
-    with pytest.raises(InvalidModelError) as error:
-        load_forest(Stump(3.0))
-    assert str(error.value) == (
+    assert error_of(InvalidModelError, load_forest, Stump(3.0)) == (
         "feature[0] = 4 of predicate 0 (first used in tree 0) is outside 0..0; "
         "the model is damaged, export it again."
     )
@@ -100,9 +99,7 @@ def test_a_long_quotation_of_a_file_is_cut_short(tmp_path):
         "objective": objective,
     }
     file.write_text(json.dumps({"learner": learner}))
-    with pytest.raises(UnsupportedModelError) as error:
-        load_forest(file)
-    text = str(error.value)
+    text = error_of(UnsupportedModelError, load_forest, file)
     assert text.startswith("model.json: The objective 'yyy")
     assert text.endswith("so its predictions cannot be reproduced.")
     assert len(text) < 1000

@@ -24,6 +24,7 @@ from skforge.compiler.passes.hir import (
 from skforge.compiler.schedule.bind import bind
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import CompilerError
+from tests.refusals import error_of
 from tests.strategies_forest import random_forest
 
 
@@ -220,9 +221,7 @@ def test_tiles_that_could_hold_another_node_are_refused():
         ).astype("i4"),
         shape=np.where(inner, 0, 0).astype("i4"),
     )
-    with pytest.raises(CompilerError) as error:
-        verify(replace(hir, tiles=loose))
-    assert str(error.value) == (
+    assert error_of(CompilerError, verify, replace(hir, tiles=loose)) == (
         "HIR is not valid: item 0 of tree 0 at position 0 has a dummy though an inner "
         "node hangs below."
     )
@@ -230,18 +229,14 @@ def test_tiles_that_could_hold_another_node_are_refused():
 
 def test_a_forest_not_normalised_is_refused():
     hir = hir_of(two_trees(), 2)
-    with pytest.raises(CompilerError) as error:
-        verify(replace(hir, comparison="le"))
-    assert str(error.value) == (
+    assert error_of(CompilerError, verify, replace(hir, comparison="le")) == (
         "HIR is not valid: predicate 0 compares by lt, not le, eq or in."
     )
 
 
 def test_a_nest_of_another_schedule_is_refused():
     hir = hir_of(two_trees(), 2)
-    with pytest.raises(CompilerError) as error:
-        verify(replace(hir, nest=bind(Schedule(), 2)))
-    assert str(error.value) == (
+    assert error_of(CompilerError, verify, replace(hir, nest=bind(Schedule(), 2))) == (
         "HIR is not valid: the schedule tiles 1 nodes, the tiles have 2."
     )
     with pytest.raises(CompilerError) as error:

@@ -16,6 +16,7 @@ from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError
 from skforge.gpu.codegen.emitter import emit_gpu
 from tests.exactness.forests import forest
+from tests.refusals import error_of
 
 GPU = Target.cuda("sm_90")
 DIRECT = Schedule.preset("tahoe-direct")
@@ -136,6 +137,4 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_refused(case: str) -> None:
     body, why = REFUSED[case]
-    with pytest.raises(CompilerError) as error:
-        verify(*body)
-    assert str(error.value).split(", in '")[0] == why
+    assert error_of(CompilerError, verify, *body).split(", in '")[0] == why

@@ -27,6 +27,7 @@ from skforge.compiler.ir.lir.nodes import (
 )
 from skforge.compiler.ir.lir.verifier import verify_lir
 from skforge.exceptions import CompilerError
+from tests.refusals import error_of
 from tests.strategies_lir import Program, lir_programs
 
 N, J = Value("n", I64), Value("j", I32)
@@ -36,9 +37,7 @@ PARAMS = (N, J, A, D, T, X, Y, K)
 
 
 def refused(*body: Stmt, params: tuple[Any, ...] = PARAMS) -> str:
-    with pytest.raises(CompilerError) as info:
-        verify_lir(Function("f", params, body))
-    return str(info.value)
+    return error_of(CompilerError, verify_lir, Function("f", params, body))
 
 
 def accepted(*body: Stmt) -> None:

@@ -21,6 +21,7 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import CompilerError, ScheduleError
 from tests.mir_stages import SAMPLE, draw_values, forest_of, hir_of, stages_of
 from tests.oracles.mir_interpreter import Event, interpret_mir
+from tests.refusals import error_of
 from tests.strategies_forest import random_forest
 from tests.strategies_schedule import legal_schedules
 
@@ -126,9 +127,7 @@ PARALLEL = Schedule().reorder("tree", "batch").parallel("tree")
 
 def refusal(function: mir.Function, schedule: Schedule, reduction: str = "fast") -> str:
     hir = hir_of(FOREST, schedule, reduction)  # type: ignore[arg-type]
-    with pytest.raises(CompilerError) as caught:
-        interpret_mir(function, hir, draw_values(FOREST, 3))
-    return str(caught.value)
+    return error_of(CompilerError, interpret_mir, function, hir, draw_values(FOREST, 3))
 
 
 def final(schedule: Schedule, reduction: str = "fast") -> mir.Function:
@@ -342,9 +341,7 @@ def test_codes_of_another_copy_are_refused() -> None:
     made = replace(function, body=map_loops(function.body, interleaved))
     made = interleave_walks.run(made, 2)
     assert refusal(made, schedule).startswith("there is no row 0 in %codes in:\n")
-    with pytest.raises(CompilerError) as caught:
-        verify_mir(made, legal=True)
-    assert str(caught.value).startswith(
+    assert error_of(CompilerError, verify_mir, made, legal=True).startswith(
         'iterations of "batch" that run as one share %codes in:\n'
     )
 

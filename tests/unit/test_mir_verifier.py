@@ -11,6 +11,7 @@ from skforge.compiler.ir.mir.verifier import verify_mir
 from skforge.compiler.schedule.directives import Interleave, Unroll
 from skforge.compiler.schedule.nest import BatchLength
 from skforge.exceptions import CompilerError
+from tests.refusals import error_of
 
 ROW, TREE = mir.Affine(("b",)), mir.Affine(("t",))
 ZERO = mir.Affine()
@@ -323,15 +324,11 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused(name: str) -> None:
     bad, options, text = REFUSED[name]
-    with pytest.raises(CompilerError) as caught:
-        verify_mir(bad, **options)
-    assert str(caught.value) == text
+    assert error_of(CompilerError, verify_mir, bad, **options) == text
 
 
 def test_remainders_are_checked() -> None:
     loop = rows(trees(*STATEMENT), group=2, remainder=(GET,))
-    with pytest.raises(CompilerError) as caught:
-        verify_mir(function(loop))
-    assert str(caught.value) == (
+    assert error_of(CompilerError, verify_mir, function(loop)) == (
         'the loop variable "t" is not in scope in:\n  %t = get_tree(%model, t)'
     )

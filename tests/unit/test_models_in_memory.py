@@ -15,6 +15,7 @@ from sklearn.tree import DecisionTreeClassifier
 import skforge
 from skforge import CompiledForest, compile_forest, load_forest
 from skforge.exceptions import InvalidModelError, SkforgeError, UnsupportedModelError
+from tests.refusals import error_of
 
 lgb = pytest.importorskip("lightgbm")
 xgb = pytest.importorskip("xgboost")
@@ -161,15 +162,11 @@ OTHER = (
 )
 def test_contents_that_are_no_models_say_what_they_are(model, kind, text):
     for call in (load_forest, compile_forest, lambda m: CompiledForest(m).fit(X)):
-        with pytest.raises(kind) as error:
-            call(model)
-        assert str(error.value) == text
+        assert error_of(kind, call, model) == text
 
 
 def test_a_saved_estimator_in_memory_is_not_compiled_again(contents):
-    with pytest.raises(InvalidModelError) as error:
-        CompiledForest(contents["skforge"]).fit(X)
-    assert str(error.value) == (
+    assert error_of(InvalidModelError, CompiledForest(contents["skforge"]).fit, X) == (
         "This model was saved by skforge.save; use skforge.load(path)."
     )
 

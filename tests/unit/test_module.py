@@ -17,6 +17,7 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, ScheduleError, TargetError
 from tests.exactness.forests import drawn, forest
+from tests.refusals import error_of
 
 FOREST = forest("scalar")
 MODULE = compile_forest(FOREST)
@@ -45,18 +46,14 @@ def test_arguments_of_the_libraries_have_an_advice(name: str, advice: str) -> No
         with pytest.raises(InvalidInputError) as error:
             getattr(MODULE, method)(ROWS, **{name: 1})
         assert str(error.value) == f"{method} takes no {name}; {advice}."
-        with pytest.raises(TypeError) as unknown:
-            getattr(MODULE, method)(ROWS, n_job=1)
-        assert str(unknown.value) == (
+        assert error_of(TypeError, getattr(MODULE, method), ROWS, n_job=1) == (
             f"{method}() got an unexpected keyword argument 'n_job'"
         )
 
 
 def test_a_module_says_where_predict_proba_is() -> None:
     assert not hasattr(MODULE, "predict_proba")
-    with pytest.raises(AttributeError) as error:
-        MODULE.predict_proba(ROWS)
-    assert str(error.value) == (
+    assert error_of(AttributeError, MODULE.predict_proba, ROWS) == (
         "'CompiledModule' object has no attribute 'predict_proba'; its predict returns "
         "what a Booster's does, the probabilities of a classifier, and CompiledForest "
         "has the methods of scikit-learn"
@@ -163,9 +160,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
 def test_rows_that_are_none_are_refused(kind: str) -> None:
     rows, message = REFUSED[kind]
     for call in (MODULE.predict_raw, MODULE.predict, MODULE.apply):
-        with pytest.raises(InvalidInputError) as error:
-            call(rows)
-        assert str(error.value) == message
+        assert error_of(InvalidInputError, call, rows) == message
 
 
 def test_rows_of_unequal_lengths_are_refused() -> None:
@@ -261,9 +256,7 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
 @pytest.mark.parametrize("kind", WRONG)
 def test_wrong_arguments_are_named(kind: str) -> None:
     arguments, error_type, message = WRONG[kind]
-    with pytest.raises(error_type) as error:
-        compile_forest(FOREST, **arguments)
-    assert str(error.value) == message
+    assert error_of(error_type, compile_forest, FOREST, **arguments) == message
 
 
 def test_wrong_n_jobs_of_a_call() -> None:
@@ -277,9 +270,7 @@ def test_what_is_no_model_is_refused_as_it_is_read() -> None:
     for wrong in ("absent.json", 3, None, Schedule()):
         with pytest.raises((ValueError, OSError)) as read:
             load_forest(wrong)
-        with pytest.raises(type(read.value)) as error:
-            compile_forest(wrong)
-        assert str(error.value) == str(read.value)
+        assert error_of(type(read.value), compile_forest, wrong) == str(read.value)
 
 
 def test_small_work_stays_on_the_calling_thread(monkeypatch) -> None:
@@ -308,10 +299,9 @@ def test_leaf_numbers_have_threads_of_their_own(monkeypatch) -> None:
 
 
 def test_an_unknown_level_is_refused_with_all_known_ones() -> None:
-    with pytest.raises(InvalidInputError) as error:
-        MODULE.inspect("cuda")
+    error = error_of(InvalidInputError, MODULE.inspect, "cuda")
     passes = ", ".join(step.name for step in MIR_PASSES)
-    assert str(error.value) == (
+    assert error == (
         f"level must be one of schedule, loops, hir, mir, lir, lower-to-mir, {passes}, "
         "lower-to-lir, simplify, llvm, asm. Got 'cuda' instead."
     )

@@ -22,6 +22,7 @@ from skforge.exceptions import CompilerError
 from tests.exactness.forests import forest
 from tests.oracles.lir_interpreter import interpret_lir
 from tests.oracles.lir_memory import DTYPES
+from tests.refusals import error_of
 
 TARGET = Target.x86_64("v3")
 BLOCKS = Schedule().tile("batch", "b0", "b1", 64).reorder("b0", "tree", "b1")
@@ -110,8 +111,6 @@ def test_scratch_of_unknown_size_is_refused() -> None:
     b = Builder()
     b.alloc("some", F32, b.load(counts, b.const(0)))
     function = Function("f", (counts, n), b.finish())
-    with pytest.raises(CompilerError) as error:
-        place_scratch.run(function, 100)
-    assert str(error.value) == (
+    assert error_of(CompilerError, place_scratch.run, function, 100) == (
         "The size of @some.3 in 'f' depends on more than the number of rows."
     )

@@ -38,6 +38,7 @@ from skforge.compiler.passes.hir import normalize_predicates
 from skforge.exceptions import ScheduleError
 from tests.exactness.forests import drawn
 from tests.exactness.sliced import COUNTS, counted
+from tests.refusals import error_of
 from tests.strategies_forest import NUMERIC, edge_rows, random_forest
 
 #: lanes and levels as targets have them: AVX-512, AVX2, SSE; float32 and float64
@@ -396,9 +397,7 @@ def test_refused() -> None:
     assert refusal(made) is None
     for what, forest in refused.items():
         assert refusal(forest) == texts[what]
-        with pytest.raises(ScheduleError) as error:
-            plan_predicates(forest, AVX512)
-        assert str(error.value) == texts[what]
+        assert error_of(ScheduleError, plan_predicates, forest, AVX512) == texts[what]
 
 
 def test_no_kind_of_search_is_that_of_categories() -> None:

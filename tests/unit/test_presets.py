@@ -7,6 +7,7 @@ import pytest
 from skforge.compiler.schedule import PRESETS
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import ScheduleError
+from tests.refusals import error_of
 from tests.unit.test_schedule import check_value
 
 GPU = {
@@ -90,9 +91,7 @@ def test_every_size_is_used():
 
 
 def test_unknown_preset():
-    with pytest.raises(ScheduleError) as error:
-        Schedule.preset("xgb")
-    assert str(error.value) == (
+    assert error_of(ScheduleError, Schedule.preset, "xgb") == (
         '\'xgb\' is not a preset; the presets are "xgboost", "treebeard-tree", '
         '"treebeard-row", "tahoe-direct", "tahoe-shared-data", "tahoe-shared-forest", '
         '"tahoe-splitting-shared-forest", "rapids", "xgboost-gpu", "hummingbird", '
@@ -102,25 +101,19 @@ def test_unknown_preset():
 
 
 def test_unknown_size():
-    with pytest.raises(ScheduleError) as error:
-        Schedule.preset("parallel-both", threads=4)
-    assert str(error.value) == (
+    assert error_of(ScheduleError, Schedule.preset, "parallel-both", threads=4) == (
         'The preset "parallel-both" has no size "threads"; it takes rows=64, tiles=2.'
     )
 
 
 def test_preset_without_sizes():
-    with pytest.raises(ScheduleError) as error:
-        Schedule.preset("tahoe-shared-data", rows=4)
-    assert str(error.value) == (
+    assert error_of(ScheduleError, Schedule.preset, "tahoe-shared-data", rows=4) == (
         'The preset "tahoe-shared-data" has no size "rows"; it takes no sizes.'
     )
 
 
 def test_bad_size():
-    with pytest.raises(ScheduleError) as error:
-        Schedule.preset("xgboost", rows=0)
-    assert str(error.value) == (
+    assert error_of(ScheduleError, Schedule.preset, "xgboost", rows=0) == (
         'tile("batch", "b0", "b1", 0) needs a size other than 0; a negative size is '
         "the number of outer iterations.\n"
         "  for batch in 0 to n_rows:        <-- here\n"

@@ -15,6 +15,7 @@ from skforge.compiler.schedule.bind import bind
 from skforge.compiler.schedule.directives import BY_NAME, Cache, Parallel, Tile, Unroll
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import InvalidInputError, ScheduleError
+from tests.refusals import error_of
 from tests.strategies_schedule import legal_schedules
 
 
@@ -251,9 +252,7 @@ AT_THE_CALL = {
 
 @pytest.mark.parametrize("name", AT_THE_CALL)
 def test_refused_at_the_call(name, golden):
-    with pytest.raises(ScheduleError) as error:
-        AT_THE_CALL[name]()
-    golden(str(error.value) + "\n", "error")
+    golden(error_of(ScheduleError, AT_THE_CALL[name]) + "\n", "error")
 
 
 # name -> schedule, kind of target
@@ -389,9 +388,7 @@ AT_BIND = {
 def test_refused_at_bind(name, golden):
     schedule, kind = AT_BIND[name]
     check_value(schedule)
-    with pytest.raises(ScheduleError) as error:
-        bind(schedule, 9, kind)
-    golden(str(error.value) + "\n", "error")
+    golden(error_of(ScheduleError, bind, schedule, 9, kind) + "\n", "error")
 
 
 NOT_JSON = {
@@ -416,9 +413,7 @@ NOT_JSON = {
 
 @pytest.mark.parametrize("name", NOT_JSON)
 def test_json_refused(name, golden):
-    with pytest.raises(ScheduleError) as error:
-        Schedule.from_json(NOT_JSON[name])
-    golden(str(error.value) + "\n", "error")
+    golden(error_of(ScheduleError, Schedule.from_json, NOT_JSON[name]) + "\n", "error")
 
 
 def test_json_is_stable():
@@ -538,9 +533,7 @@ def test_an_error_survives_a_worker_process():
 
 @pytest.mark.parametrize("forest", ["model.json", -2, True, None])
 def test_loops_are_drawn_for_a_forest_or_a_number_of_trees(forest):
-    with pytest.raises(InvalidInputError) as caught:
-        Schedule().loop_nest(forest)
-    assert str(caught.value) == (
+    assert error_of(InvalidInputError, Schedule().loop_nest, forest) == (
         f"forest must be a Forest or a number of trees, 0 or more. Got {forest!r} "
         "instead."
     )

@@ -30,6 +30,7 @@ from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 from tests.exactness.forests import drawn, forest_of, tree
 from tests.exactness.sliced import MAKERS, chain, even, forest, grown, sliced
+from tests.refusals import error_of
 from tests.strategies_forest import random_forest
 
 ROWS = 96
@@ -202,9 +203,7 @@ def test_more_leaves_than_codes_are_refused() -> None:
     check_trees(fits)
     large = forest_of([tree("full", 8, random), chain(257, 0)])
     assert not fits_bits(large)
-    with pytest.raises(ScheduleError) as error:
-        check_trees(large)
-    assert str(error.value) == (
+    assert error_of(ScheduleError, check_trees, large) == (
         'represent("bitsliced") takes trees of at most 256 leaves, but tree 1 has '
         '257. Use represent("sparse").'
     )

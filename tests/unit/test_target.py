@@ -9,6 +9,7 @@ import pytest
 import skforge.compiler.target as target_module
 from skforge.compiler.target import Target
 from skforge.exceptions import TargetError
+from tests.refusals import error_of
 from tests.simt import EMULATED_SOURCE
 
 MAKERS = {
@@ -24,9 +25,7 @@ MAKERS = {
 
 
 def message(call: object, *args: object) -> str:
-    with pytest.raises(TargetError) as error:
-        call(*args)
-    return str(error.value)
+    return error_of(TargetError, call, *args)
 
 
 @pytest.mark.parametrize("name", MAKERS)

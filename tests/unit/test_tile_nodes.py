@@ -15,6 +15,7 @@ from skforge.compiler.forest.reference import reference_leaves
 from skforge.compiler.ir.hir.nodes import TiledForest, shapes
 from skforge.compiler.passes.hir import tile_nodes
 from skforge.exceptions import ScheduleError
+from tests.refusals import error_of
 from tests.strategies_forest import edge_rows, random_forest
 from tests.tile_walk import tile_leaves
 
@@ -227,6 +228,4 @@ def test_arrays_are_read_only():
     ],
 )
 def test_other_sizes_and_kinds_are_refused(arguments, message):
-    with pytest.raises(ScheduleError) as error:
-        tile_nodes.run(stump_chain(), *arguments)
-    assert str(error.value) == message
+    assert error_of(ScheduleError, tile_nodes.run, stump_chain(), *arguments) == message

@@ -16,6 +16,7 @@ from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError, ScheduleError
 from tests import toy_directive
 from tests.mir_stages import SAMPLE, forest_of
+from tests.refusals import error_of
 from tests.toy_directive import Ribbon
 
 FOREST = forest_of(SAMPLE)
@@ -55,9 +56,7 @@ def test_it_is_written_and_read() -> None:
 def test_its_arguments_and_its_place_are_checked() -> None:
     with pytest.raises(ScheduleError, match="needs a positive width"):
         marked(0)
-    with pytest.raises(ScheduleError) as refused:
-        Schedule((Ribbon("batch"),))
-    assert str(refused.value).splitlines()[0] == (
+    assert error_of(ScheduleError, Schedule, (Ribbon("batch"),)).splitlines()[0] == (
         'ribbon("batch") needs a loop over trees, but "batch" goes over rows.'
     )
 

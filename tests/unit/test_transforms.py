@@ -19,6 +19,7 @@ from skforge.compiler.outputs.functions import FUNCTIONS, FunctionName
 from skforge.compiler.outputs.library import total
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 from tests.answers_of import apply_transform, decide, predict_proba
+from tests.refusals import error_of
 
 N = 100_000
 OBJECTIVES = [
@@ -166,9 +167,7 @@ def test_every_function_has_its_arithmetic():
 
 @pytest.mark.parametrize("function", [predict_proba, decide])
 def test_a_regressor_has_no_classes(function, regressor):
-    with pytest.raises(UnsupportedModelError) as error:
-        function(regressor, np.zeros((1, 1)))
-    assert str(error.value) == (
+    assert error_of(UnsupportedModelError, function, regressor, np.zeros((1, 1))) == (
         "This regression model has no classes; use predict instead."
     )
 
@@ -180,9 +179,7 @@ def test_unknown_outputs_in_an_artifact_are_refused(part, regressor):
     arrays = {}
     record = forest_out(regressor, arrays)
     record["outputs"][part] = "gompertz"
-    with pytest.raises(InvalidModelError) as error:
-        forest_in(record, arrays)
-    assert str(error.value) == (
+    assert error_of(InvalidModelError, forest_in, record, arrays) == (
         f"the entry 'outputs.{part}' of its manifest has a value that save never "
         "writes; save the model again."
     )

@@ -15,6 +15,7 @@ from skforge.exceptions import InvalidInputError, TuningWarning
 from skforge.tuning import Candidate, Round, Tuner, TuningRecords
 from skforge.tuning.records import Record, RecordKey, forest_key
 from tests.exactness.forests import drawn
+from tests.refusals import error_of
 from tests.tuning_tools import FakeMachine
 
 FOREST = drawn(20, 4)
@@ -175,9 +176,7 @@ def test_records_are_a_regular_file(make, tmp_path):
     path = tmp_path / "records.jsonl"
     make(path)
     for act in (lambda r: list(r), lambda r: r.add(record())):
-        with pytest.raises(InvalidInputError) as error:
-            act(TuningRecords(path))
-        assert str(error.value) == (
+        assert error_of(InvalidInputError, act, TuningRecords(path)) == (
             f"the records {path} are not a regular file; give the path of a regular "
             "file or of a new one."
         )
