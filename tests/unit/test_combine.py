@@ -261,57 +261,35 @@ def test_covers_and_columns_of_pipelines():
     ("changes", "text"),
     [
         ({"n_features": 3}, "n_features of forest 1 is 3, but that of forest 0 is 2"),
-        (
-            {"threshold": np.zeros(1, np.float32)},
-            "input_dtype of forest 1 is dtype('float32'), but that of forest 0 is "
-            "dtype('float64')",
-        ),
-        (
-            {"leaf_value": np.zeros((3, 1), np.float32)},
-            "accumulator_dtype of forest 1 is dtype('float32'), but that of forest 0 "
-            "is dtype('float64')",
-        ),
-        (
-            {"base": np.zeros(3)},
-            "n_outputs of forest 1 is 3, but that of forest 0 is 2",
-        ),
-        (
-            {"task": "multiclass"},
-            "task of forest 1 is 'multiclass', but that of forest 0 is 'regression'",
-        ),
-        (
-            {"source": "onnx"},
-            "source of forest 1 is 'onnx', but that of forest 0 is 'unknown'",
-        ),
-        (
-            {"missing_value": -1.0},
-            "missing_value of forest 1 is -1.0, but that of forest 0 is nan",
-        ),
-        (
-            {"feature_names": ("a", "b")},
-            "feature_names of forest 1 is ('a', 'b'), but that of forest 0 is None",
-        ),
-        (
-            {"aggregate": "min", "base": np.zeros(2)},
-            "aggregate of forest 1 is 'min', but that of forest 0 is 'sum'",
-        ),
-        (
-            {"wider_rows": True},
-            "wider_rows of forest 1 is True, but that of forest 0 is False",
-        ),
-        (
-            {"scaling": (2.0,)},
-            "Forest 1 scales its sums or adds numbers to them, which would apply to "
-            "the sums of all forests",
-        ),
-        (
-            {"divisor": 3},
-            "Forest 0 does not average the [1, 1] trees that add to its outputs as the "
-            "others do, and one forest averages all of its trees, or none",
-        ),
+        ({"threshold": np.zeros(1, np.float32)},
+         "input_dtype of forest 1 is dtype('float32'), but that of forest 0 is "
+         "dtype('float64')"),
+        ({"leaf_value": np.zeros((3, 1), np.float32)},
+         "accumulator_dtype of forest 1 is dtype('float32'), but that of forest 0 is "
+         "dtype('float64')"),
+        ({"base": np.zeros(3)},
+         "n_outputs of forest 1 is 3, but that of forest 0 is 2"),
+        ({"task": "multiclass"},
+         "task of forest 1 is 'multiclass', but that of forest 0 is 'regression'"),
+        ({"source": "onnx"},
+         "source of forest 1 is 'onnx', but that of forest 0 is 'unknown'"),
+        ({"missing_value": -1.0},
+         "missing_value of forest 1 is -1.0, but that of forest 0 is nan"),
+        ({"feature_names": ("a", "b")},
+         "feature_names of forest 1 is ('a', 'b'), but that of forest 0 is None"),
+        ({"aggregate": "min", "base": np.zeros(2)},
+         "aggregate of forest 1 is 'min', but that of forest 0 is 'sum'"),
+        ({"wider_rows": True},
+         "wider_rows of forest 1 is True, but that of forest 0 is False"),
+        ({"scaling": (2.0,)},
+         "Forest 1 scales its sums or adds numbers to them, which would apply to the "
+         "sums of all forests"),
+        ({"divisor": 3},
+         "Forest 0 does not average the [1, 1] trees that add to its outputs as the "
+         "others do, and one forest averages all of its trees, or none"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
-)
+)  # fmt: skip
 def test_forests_that_differ(changes, text):
     other, first = stumps(**changes), stumps()
     if "divisor" in changes:

@@ -236,26 +236,18 @@ def test_a_forged_file_that_is_right_loads(tmp_path):
         (b'{"format": NaN}', "its manifest.json is not JSON"),
         (b"[]", "its manifest.json was not written by skforge"),
         ({"format": "other"}, "its manifest.json was not written by skforge"),
-        (
-            {"format": "skforge"},
-            "its format version None is not a positive whole number",
-        ),
-        (
-            {**HEAD, "format_version": True},
-            "its format version True is not a positive whole number",
-        ),
-        (
-            {**HEAD, "format_version": "1"},
-            "its format version '1' is not a positive whole number",
-        ),
-        (
-            {**HEAD, "format_version": 0},
-            "its format version 0 is not a positive whole number",
-        ),
+        ({"format": "skforge"},
+         "its format version None is not a positive whole number"),
+        ({**HEAD, "format_version": True},
+         "its format version True is not a positive whole number"),
+        ({**HEAD, "format_version": "1"},
+         "its format version '1' is not a positive whole number"),
+        ({**HEAD, "format_version": 0},
+         "its format version 0 is not a positive whole number"),
         (HEAD, "its manifest.json lists no arrays"),
         ({**HEAD, "arrays": []}, "its manifest.json lists no arrays"),
     ],
-)
+)  # fmt: skip
 def test_manifests_that_are_none(tmp_path, manifest, reason):
     path = forge(tmp_path / "a", manifest)
     text = f"FILE cannot be loaded: {reason}. Save the model again."
@@ -265,20 +257,13 @@ def test_manifests_that_are_none(tmp_path, manifest, reason):
 @pytest.mark.parametrize(
     ("facts", "wrote", "advice"),
     [
-        (
-            {"format_version": 1, "skforge_version": "0.1.0"},
-            "0.1.0",
-            "Write it anew with skforge.convert(old, new), or `skforge convert OLD "
-            "NEW`",
-        ),
-        (
-            {"format_version": FORMAT + 1, "skforge_version": "9.0", "news": {}},
-            "9.0",
-            "Update skforge",
-        ),
+        ({"format_version": 1, "skforge_version": "0.1.0"}, "0.1.0",
+         "Write it anew with skforge.convert(old, new), or `skforge convert OLD NEW`"),
+        ({"format_version": FORMAT + 1, "skforge_version": "9.0", "news": {}}, "9.0",
+         "Update skforge"),
         ({"format_version": 99}, "of an unknown version", "Update skforge"),
     ],
-)
+)  # fmt: skip
 def test_the_releases_of_another_format_are_named(tmp_path, facts, wrote, advice):
     path = forge(tmp_path / "a", {**HEAD, **facts})
     assert refusal(path, UnsupportedModelError) == (
@@ -325,46 +310,18 @@ def test_descriptions_that_are_none(tmp_path, facts):
     ("payload", "facts", "reason"),
     [
         (GOOD, {"sha256": "0" * 64}, "its array 'x' is damaged"),
-        (
-            GOOD,
-            {"shape": [4]},
-            HEADER,
-        ),
-        (
-            GOOD,
-            {"shape": [3, 1]},
-            HEADER,
-        ),
-        (
-            GOOD,
-            {"dtype": "<f8"},
-            HEADER,
-        ),
+        (GOOD, {"shape": [4]}, HEADER),
+        (GOOD, {"shape": [3, 1]}, HEADER),
+        (GOOD, {"dtype": "<f8"}, HEADER),
         (GOOD, {"shape": [1000]}, "the size of its array 'x' is wrong"),
         (GOOD, {"shape": [1 << 30]}, "the size of its array 'x' is wrong"),
         (npy(np.arange(1000)), {}, "the size of its array 'x' is wrong"),
-        (
-            GOOD + b"more",
-            {},
-            HEADER,
-        ),
-        (
-            npy(np.array([[1, 2], [3, 4]], order="F")),
-            {"shape": [2, 2]},
-            HEADER,
-        ),
-        (
-            npy(np.array([1, None, "x"], object), allow_pickle=True),
-            {},
-            HEADER,
-        ),
-        (
-            b"\x93NUMPY\x02\x00" + GOOD[8:],
-            {},
-            HEADER,
-        ),
+        (GOOD + b"more", {}, HEADER),
+        (npy(np.array([[1, 2], [3, 4]], order="F")), {"shape": [2, 2]}, HEADER),
+        (npy(np.array([1, None, "x"], object), allow_pickle=True), {}, HEADER),
+        (b"\x93NUMPY\x02\x00" + GOOD[8:], {}, HEADER),
     ],
-)
+)  # fmt: skip
 def test_arrays_that_are_not_as_described(tmp_path, payload, facts, reason):
     manifest = {**HEAD, "arrays": {"x": {**described(payload), **facts}}}
     path = forge(tmp_path / "a", manifest, {"arrays/x.npy": payload})

@@ -47,7 +47,7 @@ def small_forest(**changes):
         "base": np.array([0.5], np.float32),
     }
     arrays = {**arrays, **changes}
-    as_given = ("n_features", "divisor", "feature_names", "output_sizes")
+    as_given = ("n_features", "divisor", "feature_names", "output_sizes", "outputs")
     return Forest(
         **{k: v if k in as_given else np.asarray(v) for k, v in arrays.items()}
     )
@@ -184,135 +184,76 @@ DAMAGED = "; the model is damaged, export it again."
 
 
 @pytest.mark.parametrize(
-    ("forest", "message"),
+    ("name", "index", "value", "message"),
     [
-        (
-            with_entry("left", 1, 6),
-            "left[1] = 6 in tree 0 points outside its tree",
-        ),
-        (
-            with_entry("right", 5, 2_000_000_000),
-            "right[5] = 2000000000 in tree 1 is outside -1..7",
-        ),
-        (
-            with_entry("left", 5, 3),
-            "left[5] = 3 in tree 1 points outside its tree",
-        ),
-        (with_entry("left", 0, -7), "left[0] = -7 in tree 0 is outside -1..7"),
-        (
-            with_entry("left", 0, -1),
-            "left[0] = -1 in tree 0 does not fit an inner node, leaf = -1",
-        ),
-        (
-            with_entry("right", 6, 7),
-            "right[6] = 7 in tree 1 does not fit a leaf, leaf = 3",
-        ),
-        (
-            with_entry("predicate", 2, 0),
-            "predicate[2] = 0 in tree 0 does not fit a leaf, leaf = 0",
-        ),
-        (with_entry("predicate", 1, 3), "predicate[1] = 3 in tree 0 is outside -1..2"),
-        (with_entry("leaf", 6, 5), "leaf[6] = 5 in tree 1 is outside -1..4"),
-        (with_entry("right", 0, 1), "node 1 in tree 0 has 2 parents"),
-        (
-            with_entry("right", 1, 0),
-            "the root of tree 0, node 0, is a child of another node",
-        ),
-        (
-            with_entry("feature", 2, 3),
-            "feature[2] = 3 of predicate 2 (first used in tree 1) is outside 0..2",
-        ),
-        (
-            with_entry("feature", 0, -1),
-            "feature[0] = -1 of predicate 0 (first used in tree 0) is outside 0..2",
-        ),
-        (
-            with_entry("comparison", 1, 9),
-            "comparison[1] = 9 of predicate 1 (first used in tree 0) is outside 0..8",
-        ),
-        (
-            with_entry("missing", 1, 3),
-            "missing[1] = 3 of predicate 1 (first used in tree 0) is outside 0..2",
-        ),
-        (
-            with_entry("threshold", 1, np.nan),
-            "threshold[1] of predicate 1 (first used in tree 0) is not a number",
-        ),
-        (
-            with_entry("category_offset", 1, 3),
-            "category_offset[2] = 0 runs backwards",
-        ),
-        (
-            with_entry("category_offset", 2, 1),
-            "category_offset[1] gives categories to predicate 1, which compares with "
-            "a threshold",
-        ),
-        (
-            with_entry("category_offset", 3, 3),
-            "category_offset does not run from 0 to 2",
-        ),
-        (with_entry("base", 0, np.nan), "base[0] is not a number"),
-        (with_entry("tree_output", 1, 1), "tree_output[1] = 1 is not in 0..0"),
-        (with_entry("tree_output", 0, -1), "tree_output[0] = -1 is not in 0..0"),
-        (
-            with_entry("tree_offset", 1, 8),
-            "tree_offset[2] = 8 leaves tree 1 without nodes",
-        ),
-        (
-            with_entry("tree_offset", 0, 1),
-            "tree_offset does not run from 0 to 8, the number of nodes",
-        ),
-        (
-            small_forest(leaf=[-1, -1, 0, 1]),
-            "leaf has length 4 where 8 was expected",
-        ),
-        (
-            small_forest(tree_output=[0]),
-            "tree_output has length 1 where 2 was expected",
-        ),
-        (
-            small_forest(missing_left=[True]),
-            "missing_left has length 1 where 3 was expected",
-        ),
-        (small_forest(cover=[1.0]), "cover has length 1 where 8 was expected"),
-        (
-            small_forest(n_features=2**31),
-            "the number of features, 2147483648, does not fit a 32-bit index",
-        ),
-        (
-            small_forest(base=np.zeros(0, np.float32)),
-            "base is empty, so the forest has no output",
-        ),
-        (small_forest(divisor=0), "divisor = 0 is not positive"),
-        (
-            small_forest(feature_names=("a",)),
-            "feature_names has 1 names for 3 features",
-        ),
-        (
-            replace(small_forest(), outputs=OutputSpec("softmax_by_rows")),
-            "the transform 'softmax_by_rows' is not for 1 outputs",
-        ),
-        (
-            replace(small_forest(base=np.zeros(2)), outputs=OutputSpec("path_length")),
-            "the transform 'path_length' is not for 2 outputs",
-        ),
-        (
-            small_forest(output_sizes=(1, 1)),
-            "output_sizes (1, 1) do not add up to 1 outputs",
-        ),
-        (
-            small_forest(leaf_value=np.zeros((5, 2), np.float32)),
-            "leaf_value has 2 columns for 1 outputs",
-        ),
-        (
-            small_forest(
-                leaf_value=np.zeros((5, 2), np.float32), base=np.zeros(2, np.float32)
-            ),
-            "tree_output[0] = 0 is not -1 (vector leaves)",
-        ),
+        ("left", 1, 6, "left[1] = 6 in tree 0 points outside its tree"),
+        ("right", 5, 2_000_000_000,
+         "right[5] = 2000000000 in tree 1 is outside -1..7"),
+        ("left", 5, 3, "left[5] = 3 in tree 1 points outside its tree"),
+        ("left", 0, -7, "left[0] = -7 in tree 0 is outside -1..7"),
+        ("left", 0, -1, "left[0] = -1 in tree 0 does not fit an inner node, leaf = -1"),
+        ("right", 6, 7, "right[6] = 7 in tree 1 does not fit a leaf, leaf = 3"),
+        ("predicate", 2, 0, "predicate[2] = 0 in tree 0 does not fit a leaf, leaf = 0"),
+        ("predicate", 1, 3, "predicate[1] = 3 in tree 0 is outside -1..2"),
+        ("leaf", 6, 5, "leaf[6] = 5 in tree 1 is outside -1..4"),
+        ("right", 0, 1, "node 1 in tree 0 has 2 parents"),
+        ("right", 1, 0, "the root of tree 0, node 0, is a child of another node"),
+        ("feature", 2, 3,
+         "feature[2] = 3 of predicate 2 (first used in tree 1) is outside 0..2"),
+        ("feature", 0, -1,
+         "feature[0] = -1 of predicate 0 (first used in tree 0) is outside 0..2"),
+        ("comparison", 1, 9,
+         "comparison[1] = 9 of predicate 1 (first used in tree 0) is outside 0..8"),
+        ("missing", 1, 3,
+         "missing[1] = 3 of predicate 1 (first used in tree 0) is outside 0..2"),
+        ("threshold", 1, np.nan,
+         "threshold[1] of predicate 1 (first used in tree 0) is not a number"),
+        ("category_offset", 1, 3, "category_offset[2] = 0 runs backwards"),
+        ("category_offset", 2, 1,
+         "category_offset[1] gives categories to predicate 1, which compares with a "
+         "threshold"),
+        ("category_offset", 3, 3, "category_offset does not run from 0 to 2"),
+        ("base", 0, np.nan, "base[0] is not a number"),
+        ("tree_output", 1, 1, "tree_output[1] = 1 is not in 0..0"),
+        ("tree_output", 0, -1, "tree_output[0] = -1 is not in 0..0"),
+        ("tree_offset", 1, 8, "tree_offset[2] = 8 leaves tree 1 without nodes"),
+        ("tree_offset", 0, 1,
+         "tree_offset does not run from 0 to 8, the number of nodes"),
     ],
-)
-def test_every_fault_is_named(forest, message):
+)  # fmt: skip
+def test_every_wrong_entry_is_named(name, index, value, message):
+    forest = with_entry(name, index, value)
+    assert error_of(InvalidModelError, forest.validate) == message + DAMAGED
+
+
+WIDE = np.zeros((5, 2), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"leaf": [-1, -1, 0, 1]}, "leaf has length 4 where 8 was expected"),
+        ({"tree_output": [0]}, "tree_output has length 1 where 2 was expected"),
+        ({"missing_left": [True]}, "missing_left has length 1 where 3 was expected"),
+        ({"cover": [1.0]}, "cover has length 1 where 8 was expected"),
+        ({"n_features": 2**31},
+         "the number of features, 2147483648, does not fit a 32-bit index"),
+        ({"base": np.zeros(0, np.float32)},
+         "base is empty, so the forest has no output"),
+        ({"divisor": 0}, "divisor = 0 is not positive"),
+        ({"feature_names": ("a",)}, "feature_names has 1 names for 3 features"),
+        ({"outputs": OutputSpec("softmax_by_rows")},
+         "the transform 'softmax_by_rows' is not for 1 outputs"),
+        ({"outputs": OutputSpec("path_length"), "base": np.zeros(2)},
+         "the transform 'path_length' is not for 2 outputs"),
+        ({"output_sizes": (1, 1)}, "output_sizes (1, 1) do not add up to 1 outputs"),
+        ({"leaf_value": WIDE}, "leaf_value has 2 columns for 1 outputs"),
+        ({"leaf_value": WIDE, "base": np.zeros(2, np.float32)},
+         "tree_output[0] = 0 is not -1 (vector leaves)"),
+    ],
+)  # fmt: skip
+def test_every_fault_is_named(changes, message):
+    forest = small_forest(**changes)
     assert error_of(InvalidModelError, forest.validate) == message + DAMAGED
 
 
@@ -364,33 +305,22 @@ def test_an_unreached_leaf_is_found():
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("name", "array", "message"),
     [
-        (
-            {"left": np.array([2**40] * 8)},
-            "left holds values from 1099511627776 to 1099511627776, "
-            "which do not fit int32.",
-        ),
-        (
-            {"left": np.array([0.5] * 8)},
-            "left has dtype float64 where int32 was expected.",
-        ),
-        (
-            {"leaf_value": np.array([["x"]] * 5)},
-            "leaf_value has dtype <U1 where float32 or float64 was expected.",
-        ),
-        (
-            {"leaf_value": np.zeros(5, np.float32)},
-            "leaf_value has 1 dimensions where 2 were expected.",
-        ),
-        (
-            {"threshold": np.zeros(3, np.float16)},
-            "threshold has dtype float16 where float32 or float64 was expected.",
-        ),
+        ("left", np.array([2**40] * 8),
+         "holds values from 1099511627776 to 1099511627776, which do not fit int32"),
+        ("left", np.array([0.5] * 8), "has dtype float64 where int32 was expected"),
+        ("leaf_value", np.array([["x"]] * 5),
+         "has dtype <U1 where float32 or float64 was expected"),
+        ("leaf_value", np.zeros(5, np.float32),
+         "has 1 dimensions where 2 were expected"),
+        ("threshold", np.zeros(3, np.float16),
+         "has dtype float16 where float32 or float64 was expected"),
     ],
-)
-def test_arrays_of_the_wrong_kind_are_refused_at_once(change, message):
-    assert error_of(InvalidModelError, small_forest, **change) == message
+)  # fmt: skip
+def test_arrays_of_the_wrong_kind_are_refused_at_once(name, array, message):
+    said = error_of(InvalidModelError, small_forest, **{name: array})
+    assert said == f"{name} {message}."
 
 
 COMPARE = {

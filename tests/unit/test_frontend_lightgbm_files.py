@@ -17,18 +17,11 @@ from skforge.compiler.frontends.lightgbm.model import _atof
 from skforge.exceptions import InvalidModelError, SkforgeError, UnsupportedModelError
 from tests.answers_of import apply_transform
 from tests.refusals import error_of
+from tests.sklearn_rows import same_bits
 
 DATA = Path(__file__).parents[1] / "data" / "lightgbm"
 FILES = sorted(DATA.glob("*.txt"))
 DAMAGED = "; the model is damaged, save it again."
-
-
-def same_bits(actual, expected):
-    assert actual.dtype == expected.dtype == np.float64
-    assert actual.shape == expected.shape
-    np.testing.assert_array_equal(
-        np.ascontiguousarray(actual).view(np.int64), expected.view(np.int64)
-    )
 
 
 def test_every_version_is_there():
@@ -139,119 +132,66 @@ def test_covers_are_training_rows():
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("pattern", "value", "message"),
     [
-        (
-            ("^end of trees$", ""),
-            f"The text ends before the line 'end of trees'{DAMAGED}",
-        ),
-        (
-            ("^end of parameters$", ""),
-            f"The text ends before the line 'end of parameters'{DAMAGED}",
-        ),
-        (("^max_feature_idx=.*", ""), f"the header has no max_feature_idx{DAMAGED}"),
-        (
-            ("^max_feature_idx=.*", "max_feature_idx=-3"),
-            f"max_feature_idx = '-3' of the header is not a size{DAMAGED}",
-        ),
-        (
-            ("^max_feature_idx=.*", "max_feature_idx=99999999999"),
-            f"max_feature_idx = '99999999999' of the header is not a size{DAMAGED}",
-        ),
-        (
-            ("^max_feature_idx=.*", "max_feature_idx=2147483000"),
-            f"feature_names has 3 names for 2147483001 features{DAMAGED}",
-        ),
-        (
-            ("^num_tree_per_iteration=1", "num_tree_per_iteration=2000000000"),
-            "num_tree_per_iteration is 2000000000 and num_class is 1" + DAMAGED,
-        ),
-        (
-            ("^num_class=1\nnum_tree_per_iteration=1", "num_class=3\n"
-             "num_tree_per_iteration=3"),
-            f"4 trees do not make whole rounds of 3 trees{DAMAGED}",
-        ),
-        (
-            ("^objective=.*", "objective=binary sigmoid:x"),
-            f"sigmoid is 'x'{DAMAGED}",
-        ),
-        (
-            ("^objective=.*", "objective=multiclass num_class:4"),
-            f"The objective 'multiclass' is for 4 outputs, not 1{DAMAGED}",
-        ),
-        (("^num_cat=.*", "num_cat=0\nnum_cat=0"), f"num_cat is given twice in tree 0"
-         f"{DAMAGED}"),
-        (("^shrinkage=.*", "shrinkage"), f"shrinkage has no value in tree 0{DAMAGED}"),
-        (("^num_leaves=.*", ""), f"tree 0 has no num_leaves{DAMAGED}"),
-        (
-            ("^num_leaves=.*", "num_leaves=0"),
-            f"num_leaves = 0 of tree 0 is not a size{DAMAGED}",
-        ),
-        (
-            ("^num_leaves=.*", "num_leaves=2000000000"),
-            f"left_child of tree 0 has 3 numbers, not 1999999999{DAMAGED}",
-        ),
-        (("^left_child=.*\n", ""), f"Tree 0 has no left_child{DAMAGED}"),
-        (
-            ("^left_child=[-0-9]+", "left_child=3"),
-            f"left_child[0] = 3 of tree 0 is outside -4..2{DAMAGED}",
-        ),
-        (
-            ("^right_child=[-0-9]+", "right_child=-5"),
-            f"right_child[0] = -5 of tree 0 is outside -4..2{DAMAGED}",
-        ),
-        (
-            ("^left_child=[-0-9]+", "left_child=99999999999999999999999"),
-            f"left_child holds something that is not a number{DAMAGED}",
-        ),
-        (
-            ("^split_feature=[0-9]+", "split_feature=3"),
-            f"split_feature[0] = 3 of tree 0 is outside 0..2{DAMAGED}",
-        ),
-        (
-            ("^split_feature=[0-9]+", "split_feature=-1"),
-            f"split_feature[0] = -1 of tree 0 is outside 0..2{DAMAGED}",
-        ),
-        (
-            ("^decision_type=[0-9]+", "decision_type=12"),
-            f"decision_type[0] = 12 of tree 0 is unknown{DAMAGED}",
-        ),
-        (
-            ("^decision_type=[0-9]+", "decision_type=16"),
-            f"decision_type[0] = 16 of tree 0 is unknown{DAMAGED}",
-        ),
-        (
-            ("^leaf_value=[^ ]+", "leaf_value=1_0"),
-            f"leaf_value holds something that is not a number{DAMAGED}",
-        ),
-        (
-            ("^leaf_value=[^ ]+ ", "leaf_value="),
-            f"leaf_value of tree 0 has 3 numbers, not 4{DAMAGED}",
-        ),
-        (
-            ("^cat_boundaries=0", "cat_boundaries=1"),
-            f"cat_boundaries of tree 0 do not rise from 0{DAMAGED}",
-        ),
-        (
-            ("^cat_threshold=[0-9]+", "cat_threshold=4294967296"),
-            f"cat_threshold of tree 0 holds more than 32 bits{DAMAGED}",
-        ),
-        (
-            ("^cat_threshold=[0-9]+", "cat_threshold=-1"),
-            f"cat_threshold of tree 0 holds more than 32 bits{DAMAGED}",
-        ),
-        (
-            ("^pandas_categorical:.*", "pandas_categorical:[["),
-            f"pandas_categorical is not JSON{DAMAGED}",
-        ),
-        (
-            ("^pandas_categorical:.*", "pandas_categorical:3"),
-            f"pandas_categorical is not a list of lists{DAMAGED}",
-        ),
+        ("^end of trees$", "", "The text ends before the line 'end of trees'"),
+        ("^end of parameters$", "",
+         "The text ends before the line 'end of parameters'"),
+        ("^max_feature_idx=.*", "", "the header has no max_feature_idx"),
+        ("^max_feature_idx=.*", "max_feature_idx=-3",
+         "max_feature_idx = '-3' of the header is not a size"),
+        ("^max_feature_idx=.*", "max_feature_idx=99999999999",
+         "max_feature_idx = '99999999999' of the header is not a size"),
+        ("^max_feature_idx=.*", "max_feature_idx=2147483000",
+         "feature_names has 3 names for 2147483001 features"),
+        ("^num_tree_per_iteration=1", "num_tree_per_iteration=2000000000",
+         "num_tree_per_iteration is 2000000000 and num_class is 1"),
+        ("^num_class=1\nnum_tree_per_iteration=1",
+         "num_class=3\nnum_tree_per_iteration=3",
+         "4 trees do not make whole rounds of 3 trees"),
+        ("^objective=.*", "objective=binary sigmoid:x", "sigmoid is 'x'"),
+        ("^objective=.*", "objective=multiclass num_class:4",
+         "The objective 'multiclass' is for 4 outputs, not 1"),
+        ("^num_cat=.*", "num_cat=0\nnum_cat=0", "num_cat is given twice in tree 0"),
+        ("^shrinkage=.*", "shrinkage", "shrinkage has no value in tree 0"),
+        ("^num_leaves=.*", "", "tree 0 has no num_leaves"),
+        ("^num_leaves=.*", "num_leaves=0", "num_leaves = 0 of tree 0 is not a size"),
+        ("^num_leaves=.*", "num_leaves=2000000000",
+         "left_child of tree 0 has 3 numbers, not 1999999999"),
+        ("^left_child=.*\n", "", "Tree 0 has no left_child"),
+        ("^left_child=[-0-9]+", "left_child=3",
+         "left_child[0] = 3 of tree 0 is outside -4..2"),
+        ("^right_child=[-0-9]+", "right_child=-5",
+         "right_child[0] = -5 of tree 0 is outside -4..2"),
+        ("^left_child=[-0-9]+", "left_child=99999999999999999999999",
+         "left_child holds something that is not a number"),
+        ("^split_feature=[0-9]+", "split_feature=3",
+         "split_feature[0] = 3 of tree 0 is outside 0..2"),
+        ("^split_feature=[0-9]+", "split_feature=-1",
+         "split_feature[0] = -1 of tree 0 is outside 0..2"),
+        ("^decision_type=[0-9]+", "decision_type=12",
+         "decision_type[0] = 12 of tree 0 is unknown"),
+        ("^decision_type=[0-9]+", "decision_type=16",
+         "decision_type[0] = 16 of tree 0 is unknown"),
+        ("^leaf_value=[^ ]+", "leaf_value=1_0",
+         "leaf_value holds something that is not a number"),
+        ("^leaf_value=[^ ]+ ", "leaf_value=",
+         "leaf_value of tree 0 has 3 numbers, not 4"),
+        ("^cat_boundaries=0", "cat_boundaries=1",
+         "cat_boundaries of tree 0 do not rise from 0"),
+        ("^cat_threshold=[0-9]+", "cat_threshold=4294967296",
+         "cat_threshold of tree 0 holds more than 32 bits"),
+        ("^cat_threshold=[0-9]+", "cat_threshold=-1",
+         "cat_threshold of tree 0 holds more than 32 bits"),
+        ("^pandas_categorical:.*", "pandas_categorical:[[",
+         "pandas_categorical is not JSON"),
+        ("^pandas_categorical:.*", "pandas_categorical:3",
+         "pandas_categorical is not a list of lists"),
     ],
 )  # fmt: skip
-def test_damaged_text(change, message):
-    assert error_of(InvalidModelError, load_forest, replaced(*change)) == message
+def test_damaged_text(pattern, value, message):
+    text = replaced(pattern, value)
+    assert error_of(InvalidModelError, load_forest, text) == message + DAMAGED
 
 
 def test_sets_that_are_not_there():
@@ -291,41 +231,30 @@ def test_numbers_that_are_none(value):
         load_forest(replaced("^leaf_value=[^ ]+", f"leaf_value={value}"))
 
 
+VERSIONS = "but only v2, v3, v4 are supported."
+CHANGES = "is unknown, which may change predictions, so the model cannot be compiled."
+ITS = "so its predictions cannot be reproduced."
+
+
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("pattern", "value", "message"),
     [
-        (
-            ("^version=v4", "version=v9"),
-            "The model has the format version 'v9', but only v2, v3, v4 are supported.",
-        ),
-        (
-            ("^version=v4\n", ""),
-            "The model has the format version None, but only v2, v3, v4 are supported.",
-        ),
-        (
-            ("^label_index=0", "label_index=0\nmagic=1"),
-            "The line 'magic=1' of the header is unknown, which may change "
-            "predictions, so the model cannot be compiled.",
-        ),
-        (
-            ("^shrinkage=.*", "shrinkage=1\nmagic=1"),
-            "The line 'magic=1' of tree 0 is unknown, which may change predictions, "
-            "so the model cannot be compiled.",
-        ),
-        (
-            ("^objective=.*", "objective=magic"),
-            "The objective 'magic' is unknown, so its predictions cannot be "
-            "reproduced.",
-        ),
-        (
-            ("^objective=.*", "objective=poisson sqrt"),
-            "The objective 'poisson' has the unknown option 'sqrt', so its "
-            "predictions cannot be reproduced.",
-        ),
+        ("^version=v4", "version=v9",
+         f"The model has the format version 'v9', {VERSIONS}"),
+        ("^version=v4\n", "", f"The model has the format version None, {VERSIONS}"),
+        ("^label_index=0", "label_index=0\nmagic=1",
+         f"The line 'magic=1' of the header {CHANGES}"),
+        ("^shrinkage=.*", "shrinkage=1\nmagic=1",
+         f"The line 'magic=1' of tree 0 {CHANGES}"),
+        ("^objective=.*", "objective=magic",
+         f"The objective 'magic' is unknown, {ITS}"),
+        ("^objective=.*", "objective=poisson sqrt",
+         f"The objective 'poisson' has the unknown option 'sqrt', {ITS}"),
     ],
-)
-def test_unknown_things_are_refused(change, message):
-    assert error_of(UnsupportedModelError, load_forest, replaced(*change)) == message
+)  # fmt: skip
+def test_unknown_things_are_refused(pattern, value, message):
+    text = replaced(pattern, value)
+    assert error_of(UnsupportedModelError, load_forest, text) == message
 
 
 def test_an_inserted_or_a_lost_character_is_noticed():

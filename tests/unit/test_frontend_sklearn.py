@@ -173,23 +173,14 @@ def test_a_subclass_that_changes_nothing_is_read():
 @pytest.mark.parametrize(
     ("make_model", "error", "message"),
     [
-        (
-            lambda X, y: ensemble.RandomForestClassifier(),
-            InvalidModelError,
-            "This RandomForestClassifier is not fitted; call fit before load_forest.",
-        ),
-        (
-            lambda X, y: tree.DecisionTreeRegressor(),
-            InvalidModelError,
-            "This DecisionTreeRegressor is not fitted; call fit before load_forest.",
-        ),
-        (
-            lambda X, y: Louder(n_estimators=2).fit(X, y),
-            UnsupportedModelError,
-            "Louder overrides predict, so its predictions cannot be reproduced.",
-        ),
+        (lambda X, y: ensemble.RandomForestClassifier(), InvalidModelError,
+         "This RandomForestClassifier is not fitted; call fit before load_forest."),
+        (lambda X, y: tree.DecisionTreeRegressor(), InvalidModelError,
+         "This DecisionTreeRegressor is not fitted; call fit before load_forest."),
+        (lambda X, y: Louder(n_estimators=2).fit(X, y), UnsupportedModelError,
+         "Louder overrides predict, so its predictions cannot be reproduced."),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_read_is_refused_by_name(make_model, error, message):
     X, rng = make_rows(0)
     model = make_model(X, rng.normal(size=N))
@@ -230,22 +221,16 @@ def damaged_tree(**changes):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            {"left_child": (0, 10**9)},
-            "children_left[0] = 1000000000 of tree 0 is outside 0..6; "
-            "the model is damaged, fit it again.",
-        ),
-        (
-            {"right_child": (0, 0)},
-            "the root of tree 0, node 0, is a child of another node; "
-            "the model is damaged, export it again.",
-        ),
-        (
-            {"right_child": (0, 1)},
-            "node 1 in tree 0 has 2 parents; the model is damaged, export it again.",
-        ),
+        ({"left_child": (0, 10**9)},
+         "children_left[0] = 1000000000 of tree 0 is outside 0..6; the model is "
+         "damaged, fit it again."),
+        ({"right_child": (0, 0)},
+         "the root of tree 0, node 0, is a child of another node; the model is "
+         "damaged, export it again."),
+        ({"right_child": (0, 1)},
+         "node 1 in tree 0 has 2 parents; the model is damaged, export it again."),
     ],
-)
+)  # fmt: skip
 def test_damaged_trees_are_refused(change, message):
     assert error_of(InvalidModelError, load_forest, damaged_tree(**change)) == message
     load_forest(damaged_tree())

@@ -477,36 +477,22 @@ def fitted(model):
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (
-            lambda: fitted(xgb.XGBRegressor(booster="gblinear", n_estimators=1)),
-            UnsupportedModelError,
-            "The booster 'gblinear' is not a tree ensemble that can be compiled; "
-            "train with booster='gbtree' or 'dart'.",
-        ),
-        (
-            lambda: fitted(Louder(n_estimators=1)),
-            UnsupportedModelError,
-            "Louder overrides predict, so its predictions cannot be reproduced.",
-        ),
-        (
-            xgb.XGBClassifier,
-            InvalidModelError,
-            "This XGBClassifier is not fitted; call fit before load_forest.",
-        ),
-        (
-            object,
-            UnsupportedModelError,
-            "skforge cannot read builtins.object; pass a fitted model, or the path or "
-            "bytes of a saved one. It reads models of catboost, lightgbm, onnx, "
-            "quantile-forest, scikit-survival, sklearn, xgboost.",
-        ),
-        (
-            lambda: "absent.json",
-            InvalidModelError,
-            "absent.json does not exist; give the path of a saved model.",
-        ),
+        (lambda: fitted(xgb.XGBRegressor(booster="gblinear", n_estimators=1)),
+         UnsupportedModelError,
+         "The booster 'gblinear' is not a tree ensemble that can be compiled; train "
+         "with booster='gbtree' or 'dart'."),
+        (lambda: fitted(Louder(n_estimators=1)), UnsupportedModelError,
+         "Louder overrides predict, so its predictions cannot be reproduced."),
+        (xgb.XGBClassifier, InvalidModelError,
+         "This XGBClassifier is not fitted; call fit before load_forest."),
+        (object, UnsupportedModelError,
+         "skforge cannot read builtins.object; pass a fitted model, or the path or "
+         "bytes of a saved one. It reads models of catboost, lightgbm, onnx, "
+         "quantile-forest, scikit-survival, sklearn, xgboost."),
+        (lambda: "absent.json", InvalidModelError,
+         "absent.json does not exist; give the path of a saved model."),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_read_is_refused_by_name(make, error, message):
     assert error_of(error, load_forest, make()) == message
 

@@ -115,87 +115,45 @@ def make_writeable(tiles: TiledForest) -> TiledForest:
 
 
 BREAKS = [
-    (
-        edit("predicate", 0, [-1, 1]),
-        "item 0 of tree 0 at position 0 tests a node in slot 1, where no row comes",
-    ),
-    (
-        swap_leaves,
-        "item 2 of tree 0 at position 0 has an exit to another node's item",
-    ),
+    (edit("predicate", 0, [-1, 1]),
+     "item 0 of tree 0 at position 0 tests a node in slot 1, where no row comes"),
+    (swap_leaves, "item 2 of tree 0 at position 0 has an exit to another node's item"),
     (make_writeable, "depth is writeable"),
-    (
-        edit("predicate", (2, 0), 1),
-        "item 2 of tree 0 at position 0 has another predicate in slot 0 than its node",
-    ),
-    (
-        edit("predicate", (0, 1), -1),
-        "item 0 of tree 0 at position 0 has a wrong set of exits",
-    ),
-    (
-        edit("predicate", (2, 1), 0),
-        "item 2 of tree 0 at position 0 has another predicate in slot 1 than its node",
-    ),
-    (
-        edit("shape", 0, 0),
-        "item 0 of tree 0 at position 0 has another predicate in slot 1 than its node",
-    ),
-    (
-        edit("shape", 0, 2),
-        "item 0 of tree 0 at position 0 has a shape outside 0..1, "
-        "or is a leaf with one",
-    ),
-    (
-        edit("child", (0, 0), 2),
-        "item 0 of tree 0 at position 0 breaks the level order of children",
-    ),
-    (
-        edit("child", (6, 0), 1),
-        "item 6 of tree 1 at position 1 breaks the level order of children",
-    ),
-    (
-        edit("child", 2, [-1, -1, -1]),
-        "item 2 of tree 0 at position 0 is a tile without children",
-    ),
-    (
-        edit("child", 2, [4, 5, -1]),
-        "item 2 of tree 0 at position 0 has a wrong set of exits",
-    ),
-    (
-        edit("leaf", 1, 0),
-        "item 1 of tree 0 at position 0 has another leaf than its node",
-    ),
-    (
-        edit("node", 4, 6),
-        "item 4 of tree 0 at position 0 has another leaf than its node",
-    ),
-    (
-        edit("node", 2, 1),
-        "item 2 of tree 0 at position 0 has another predicate in slot 1 than its node",
-    ),
-    (
-        edit("node", 0, 1),
-        "item 0 of tree 0 at position 0 is a root that does not stand on its "
-        "tree's root",
-    ),
-    (
-        edit("node", 3, 8),
-        "item 3 of tree 0 at position 0 stands on no node of the forest",
-    ),
-    (
-        edit("depth", 3, 2),
-        "item 3 of tree 0 at position 0 has a depth other than its parent's + 1",
-    ),
+    (edit("predicate", (2, 0), 1),
+     "item 2 of tree 0 at position 0 has another predicate in slot 0 than its node"),
+    (edit("predicate", (0, 1), -1),
+     "item 0 of tree 0 at position 0 has a wrong set of exits"),
+    (edit("predicate", (2, 1), 0),
+     "item 2 of tree 0 at position 0 has another predicate in slot 1 than its node"),
+    (edit("shape", 0, 0),
+     "item 0 of tree 0 at position 0 has another predicate in slot 1 than its node"),
+    (edit("shape", 0, 2),
+     "item 0 of tree 0 at position 0 has a shape outside 0..1, or is a leaf with one"),
+    (edit("child", (0, 0), 2),
+     "item 0 of tree 0 at position 0 breaks the level order of children"),
+    (edit("child", (6, 0), 1),
+     "item 6 of tree 1 at position 1 breaks the level order of children"),
+    (edit("child", 2, [-1, -1, -1]),
+     "item 2 of tree 0 at position 0 is a tile without children"),
+    (edit("child", 2, [4, 5, -1]),
+     "item 2 of tree 0 at position 0 has a wrong set of exits"),
+    (edit("leaf", 1, 0),
+     "item 1 of tree 0 at position 0 has another leaf than its node"),
+    (edit("node", 4, 6),
+     "item 4 of tree 0 at position 0 has another leaf than its node"),
+    (edit("node", 2, 1),
+     "item 2 of tree 0 at position 0 has another predicate in slot 1 than its node"),
+    (edit("node", 0, 1),
+     "item 0 of tree 0 at position 0 is a root that does not stand on its tree's root"),
+    (edit("node", 3, 8),
+     "item 3 of tree 0 at position 0 stands on no node of the forest"),
+    (edit("depth", 3, 2),
+     "item 3 of tree 0 at position 0 has a depth other than its parent's + 1"),
     (edit("tree_order", 0, 1), "tree_order is not a permutation of 2 trees"),
-    (
-        edit("item_offset", 1, 0),
-        "item_offset does not divide 7 items among the trees",
-    ),
-    (
-        lambda tiles: replace(tiles, depth=tiles.depth[1:]),
-        "depth is int32 (6,), not int32 (7,)",
-    ),
-]
+    (edit("item_offset", 1, 0), "item_offset does not divide 7 items among the trees"),
+    (lambda tiles: replace(tiles, depth=tiles.depth[1:]),
+     "depth is int32 (6,), not int32 (7,)"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("change", "message"), BREAKS, ids=range(len(BREAKS)))

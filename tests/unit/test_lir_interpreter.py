@@ -300,64 +300,40 @@ def binary(op: Any, *values: int) -> Callable[[Builder], None]:
 @pytest.mark.parametrize(
     ("write", "text"),
     [
-        (
-            load(4),
-            "index 4 is outside the buffer's 4 elements, "
-            "in '%load.3: f32 = load @x[%c.2]' of f.",
-        ),
-        (
-            load(-1),
-            "index -1 is outside the buffer's 4 elements, "
-            "in '%load.3: f32 = load @x[%c.2]' of f.",
-        ),
-        (
-            load(1, Vec(F32, 4)),
-            "index 1 (16 bytes from byte 4) is outside the buffer's 4 elements, "
-            "in '%load.3: vec<f32, 4> = load @x[%c.2]' of f.",
-        ),
-        (
-            lambda b: b.store(X, b.const(-1), b.const(0.0, F32)),
-            "index -1 is outside the buffer's 4 elements, "
-            "in 'store @x[%c.1] = %c.2' of f.",
-        ),
-        (
-            lambda b: b.emit(lir.AtomicAdd(X, b.const(7), b.const(0.0, F32))),
-            "index 7 is outside the buffer's 4 elements, "
-            "in 'atomic_add @x[%c.1] += %c.2' of f.",
-        ),
-        (
-            lambda b: b.load(X, b.mul(b.iota(I64, 4), 2)),
-            "index 4 is outside the buffer's 4 elements, "
-            "in '%gather.4: vec<f32, 4> = gather @x[%mul.3]' of f.",
-        ),
-        (
-            lambda b: b.store(X, b.splat(b.const(1), 2), b.splat(b.const(0.0, F32), 2)),
-            "two lanes write the same element, "
-            "in 'scatter @x[%splat.2] = %splat.4' of f.",
-        ),
-        (
-            binary("div", 1, 0),
-            "division by zero, in '%div.3: i64 = div %c.2, %c.1' of f.",
-        ),
-        (
-            binary("rem", -(2**63), -1),
-            "the quotient overflows, in '%rem.4: i64 = rem %c.2, %c.3' of f.",
-        ),
-        (
-            binary("shl", 1, 64),
-            "shifts 64 bits by 64, in '%shl.4: i64 = shl %c.2, %c.3' of f.",
-        ),
-        (
-            lambda b: for_(b, b.const(0), b.const(2), b.const(0), lambda *_: None),
-            "the step is not positive, "
-            "in 'for %i.3: i64 = %c.1 to %c.2 step %c.1 {' of f.",
-        ),
-        (
-            lambda b: b.local("s", F32, -2),
-            "allocates -2 elements, in 'alloc @s.2: f32 size %c.1' of f.",
-        ),
+        (load(4),
+         "index 4 is outside the buffer's 4 elements, in '%load.3: f32 = load "
+         "@x[%c.2]' of f."),
+        (load(-1),
+         "index -1 is outside the buffer's 4 elements, in '%load.3: f32 = load "
+         "@x[%c.2]' of f."),
+        (load(1, Vec(F32, 4)),
+         "index 1 (16 bytes from byte 4) is outside the buffer's 4 elements, in "
+         "'%load.3: vec<f32, 4> = load @x[%c.2]' of f."),
+        (lambda b: b.store(X, b.const(-1), b.const(0.0, F32)),
+         "index -1 is outside the buffer's 4 elements, in 'store @x[%c.1] = %c.2' of "
+         "f."),
+        (lambda b: b.emit(lir.AtomicAdd(X, b.const(7), b.const(0.0, F32))),
+         "index 7 is outside the buffer's 4 elements, in 'atomic_add @x[%c.1] += "
+         "%c.2' of f."),
+        (lambda b: b.load(X, b.mul(b.iota(I64, 4), 2)),
+         "index 4 is outside the buffer's 4 elements, in '%gather.4: vec<f32, 4> = "
+         "gather @x[%mul.3]' of f."),
+        (lambda b: b.store(X, b.splat(b.const(1), 2), b.splat(b.const(0.0, F32), 2)),
+         "two lanes write the same element, in 'scatter @x[%splat.2] = %splat.4' of "
+         "f."),
+        (binary("div", 1, 0),
+         "division by zero, in '%div.3: i64 = div %c.2, %c.1' of f."),
+        (binary("rem", -(2**63), -1),
+         "the quotient overflows, in '%rem.4: i64 = rem %c.2, %c.3' of f."),
+        (binary("shl", 1, 64),
+         "shifts 64 bits by 64, in '%shl.4: i64 = shl %c.2, %c.3' of f."),
+        (lambda b: for_(b, b.const(0), b.const(2), b.const(0), lambda *_: None),
+         "the step is not positive, in 'for %i.3: i64 = %c.1 to %c.2 step %c.1 {' of "
+         "f."),
+        (lambda b: b.local("s", F32, -2),
+         "allocates -2 elements, in 'alloc @s.2: f32 size %c.1' of f."),
     ],
-)
+)  # fmt: skip
 def test_what_is_undefined_stops_the_program(
     write: Callable[[Builder], None], text: str
 ) -> None:
@@ -375,26 +351,18 @@ def test_prefetch_takes_any_address() -> None:
 @pytest.mark.parametrize(
     ("args", "text"),
     [
-        (
-            {"x": np.zeros(4, np.float32)},
-            "f takes ['n', 'x']; missing or unknown: ['n'].",
-        ),
-        (
-            {"n": 1, "x": np.zeros(4)},
-            "buffer x is a NumPy array of float32; got float64.",
-        ),
+        ({"x": np.zeros(4, np.float32)},
+         "f takes ['n', 'x']; missing or unknown: ['n']."),
+        ({"n": 1, "x": np.zeros(4)},
+         "buffer x is a NumPy array of float32; got float64."),
         ({"n": 1, "x": [1.0]}, "buffer x is a NumPy array of float32; got list."),
-        (
-            {"n": 1, "x": np.zeros((4, 4), np.float32)[:, 1]},
-            "buffer x must be C-contiguous.",
-        ),
+        ({"n": 1, "x": np.zeros((4, 4), np.float32)[:, 1]},
+         "buffer x must be C-contiguous."),
         ({"n": 2**63, "x": np.zeros(4, np.float32)}, f"n={2**63} is no i64."),
-        (
-            {"n": 1, "x": np.broadcast_to(np.float32(0), (1,))},
-            "buffer x is stored to but read-only.",
-        ),
+        ({"n": 1, "x": np.broadcast_to(np.float32(0), (1,))},
+         "buffer x is stored to but read-only."),
     ],
-)
+)  # fmt: skip
 def test_arguments_that_do_not_fit(args: dict[str, Any], text: str) -> None:
     b = Builder()
     b.store(X, b.const(0), b.const(0.0, F32))

@@ -129,11 +129,7 @@ IOTA = Value("iota", Vec(I64, 4))
         (lir.Const(True), F32, "const() does not give f32"),
         (lir.Const(0.5), I32, "const() does not give i32"),
         (lir.Const(False), Plane(8), "const() does not give plane<8>"),
-        (
-            lir.Binary("add", A, D),
-            F32,
-            "add(f32, f64) does not give f32",
-        ),
+        (lir.Binary("add", A, D), F32, "add(f32, f64) does not give f32"),
         (lir.Binary("min", A, A), F32, "min(f32, f32) does not give f32"),
         (lir.Binary("add", T, T), BOOL, "add(bool, bool) does not give bool"),
         (lir.Binary("shl", A, A), F32, "shl(f32, f32) does not give f32"),
@@ -143,11 +139,7 @@ IOTA = Value("iota", Vec(I64, 4))
         (lir.Compare("lt", A, D), BOOL, "lt(f32, f64) does not give bool"),
         (lir.Compare("lt", T, T), BOOL, "lt(bool, bool) does not give bool"),
         (lir.Compare("lt", A, A), Mask(4), "lt(f32, f32) does not give mask<4>"),
-        (
-            lir.Select(MASK, A, A),
-            F32,
-            "select(mask<4>, f32, f32) does not give f32",
-        ),
+        (lir.Select(MASK, A, A), F32, "select(mask<4>, f32, f32) does not give f32"),
         (lir.Convert(A), BOOL, "convert(f32) does not give bool"),
         (lir.Convert(VEC), I32, "convert(vec<f32, 4>) does not give i32"),
         (lir.Bitcast(A), I64, "bitcast(f32) does not give i64"),
@@ -155,16 +147,10 @@ IOTA = Value("iota", Vec(I64, 4))
         (lir.Splat(A), Vec(F64, 4), "splat(f32) does not give vec<f64, 4>"),
         (lir.Extract(VEC, 4), F32, "extract(vec<f32, 4>) does not give f32"),
         (lir.Unary("popcount", A), F32, "popcount(f32) does not give f32"),
-        (
-            lir.Compress(MASK, MASK),
-            Mask(4),
-            "compress(mask<4>, mask<4>) does not give mask<4>",
-        ),
-        (
-            lir.Compress(VEC, VEC),
-            Vec(F32, 4),
-            "compress(vec<f32, 4>, vec<f32, 4>) does not give vec<f32, 4>",
-        ),
+        (lir.Compress(MASK, MASK), Mask(4),
+         "compress(mask<4>, mask<4>) does not give mask<4>"),
+        (lir.Compress(VEC, VEC), Vec(F32, 4),
+         "compress(vec<f32, 4>, vec<f32, 4>) does not give vec<f32, 4>"),
         (lir.MaskBits(IOTA), U8, "mask_bits(vec<i64, 4>) does not give u8"),
         (lir.AnyTrue(VEC), BOOL, "any_true(vec<f32, 4>) does not give bool"),
         (lir.Load(X, A), F32, "load(f32) does not give f32"),
@@ -172,32 +158,20 @@ IOTA = Value("iota", Vec(I64, 4))
         (lir.Load(X, N), Plane(8), "load(i64) does not give plane<8>"),
         (lir.Load(X, N), Vec(F32, 0), "vec<f32, 0> is not a vector; bools make a mask"),
         (lir.Gather(X, N), F32, "gather(i64) does not give f32"),
-        (
-            lir.Gather(X, IOTA, MASK),
-            Vec(F32, 4),
-            "gather(vec<i64, 4>, mask<4>) does not give vec<f32, 4>",
-        ),
-        (
-            lir.Gather(X, IOTA),
-            Vec(F32, 8),
-            "gather(vec<i64, 4>) does not give vec<f32, 8>",
-        ),
-        (
-            lir.Gather(X, IOTA, VEC, VEC),
-            Vec(F32, 4),
-            "gather(vec<i64, 4>, vec<f32, 4>, vec<f32, 4>) does not give vec<f32, 4>",
-        ),
+        (lir.Gather(X, IOTA, MASK), Vec(F32, 4),
+         "gather(vec<i64, 4>, mask<4>) does not give vec<f32, 4>"),
+        (lir.Gather(X, IOTA), Vec(F32, 8),
+         "gather(vec<i64, 4>) does not give vec<f32, 8>"),
+        (lir.Gather(X, IOTA, VEC, VEC), Vec(F32, 4),
+         "gather(vec<i64, 4>, vec<f32, 4>, vec<f32, 4>) does not give vec<f32, 4>"),
         (lir.WarpReduce(A, 32), F32, "a warp reduction outside a block region"),
         (lir.WarpReduce(A, 12), F32, "warp_reduce(f32) does not give f32"),
         (lir.LoadPlane(X, N), Plane(8), "load_plane(i64) does not give plane<8>"),
         (lir.LoadPlane(K, N), Plane(12), "plane<12>: rows come in whole bytes"),
-        (
-            lir.PlanesToIndex(()),
-            Vec(U8, 8),
-            "planes_to_index() does not give vec<u8, 8>",
-        ),
+        (lir.PlanesToIndex(()), Vec(U8, 8),
+         "planes_to_index() does not give vec<u8, 8>"),
     ],
-)
+)  # fmt: skip
 def test_operations_refuse_what_does_not_fit(
     op: lir.Op, type_: Any, reason: str
 ) -> None:
@@ -296,34 +270,22 @@ def region(*body: Stmt, var: Value = THREAD) -> lir.BlockRegion:
     ("body", "reason"),
     [
         (region(), "a block region that is not in a grid, or in another region"),
-        (
-            grid(region(region(var=Value("u", I64)))),
-            "a block region that is not in a grid, or in another region",
-        ),
+        (grid(region(region(var=Value("u", I64)))),
+         "a block region that is not in a grid, or in another region"),
         (grid(lir.Grid((("grid.x", V, N),), ())), "a launch in a launch"),
         (grid(lir.ParallelFor(V, N, ())), "a parallel loop in a launch"),
-        (
-            grid(lir.Store(X, N, A)),
-            "every thread would write; a grid writes in its regions only",
-        ),
-        (
-            grid(lir.Alloc(Buffer("s", F32), N)),
-            "global memory is allocated outside a launch",
-        ),
-        (
-            grid(region(lir.Alloc(Buffer("s", F32, "shared"), N))),
-            "shared memory is allocated in a grid, outside its regions",
-        ),
-        (
-            lir.Alloc(Buffer("s", F32, "shared"), N),
-            "shared memory is allocated in a grid, outside its regions",
-        ),
-        (
-            lir.Grid((("block.x", BLOCK, N),), ()),
-            "block.x is not a dimension of a grid",
-        ),
+        (grid(lir.Store(X, N, A)),
+         "every thread would write; a grid writes in its regions only"),
+        (grid(lir.Alloc(Buffer("s", F32), N)),
+         "global memory is allocated outside a launch"),
+        (grid(region(lir.Alloc(Buffer("s", F32, "shared"), N))),
+         "shared memory is allocated in a grid, outside its regions"),
+        (lir.Alloc(Buffer("s", F32, "shared"), N),
+         "shared memory is allocated in a grid, outside its regions"),
+        (lir.Grid((("block.x", BLOCK, N),), ()),
+         "block.x is not a dimension of a grid"),
     ],
-)
+)  # fmt: skip
 def test_launches_are_blocks_of_regions(body: Stmt, reason: str) -> None:
     assert re.sub(r", in '.*", "", refused(body)) == reason
 

@@ -216,28 +216,16 @@ def test_a_count_of_blocks_follows_the_batch():
         (Schedule().tile("tree", "a", "b", -3), 10, ["0 10 4", "0 4,10-a 1"]),
         (Schedule().tile("tree", "a", "b", -3), 2, ["0 2 1", "0 1 1"]),
         # The number of tiles is that of the trees there are.
-        (
-            Schedule().tile("tree", "a", "t", 64).tile("t", "b", "c", -2),
-            10,
-            ["0 10 64", "0 10 5", "0 5 1"],
-        ),
+        (Schedule().tile("tree", "a", "t", 64).tile("t", "b", "c", -2), 10,
+         ["0 10 64", "0 10 5", "0 5 1"]),
         # Three blocks of 24 do not divide 64, but their tiles of 8 do.
-        (
-            Schedule().tile("tree", "t", "b", 8).tile("t", "a", "c", 3),
-            64,
-            ["0 64 24", "0 24,64-a 8", "0 8 1"],
-        ),
+        (Schedule().tile("tree", "t", "b", 8).tile("t", "a", "c", 3), 64,
+         ["0 64 24", "0 24,64-a 8", "0 8 1"]),
         # Inside out, a limit may move without changing the number of iterations.
-        (
-            Schedule().tile("tree", "a", "b", 8).reorder("b", "a"),
-            16,
-            ["0 8 1", "0 16 8"],
-        ),
-        (
-            Schedule().tile("tree", "a", "b", 8).reorder("b", "a"),
-            17,
-            ["0 8 1", "0 17-b 8"],
-        ),
+        (Schedule().tile("tree", "a", "b", 8).reorder("b", "a"), 16,
+         ["0 8 1", "0 16 8"]),
+        (Schedule().tile("tree", "a", "b", 8).reorder("b", "a"), 17,
+         ["0 8 1", "0 17-b 8"]),
         (Schedule().split("tree", "a", "b", 4), 10, ["0 4 1", "4 10 1"]),
         (Schedule().split("tree", "a", "b", 4), 5, ["0 4 1", "4 5 1"]),
         # The copy of a part that the last block does not reach is left out.
@@ -250,18 +238,12 @@ def test_a_count_of_blocks_follows_the_batch():
             ["0 8 8", "0 4 1", "4 8 1", "8 10 8", "0 2 1"],
         ),
         # The place of a second split counts from the start of its loop.
-        (
-            Schedule().split("tree", "a", "b", 4).split("b", "c", "d", 4),
-            10,
-            ["0 4 1", "4 8 1", "8 10 1"],
-        ),
-        (
-            Schedule().split("tree", "a", "b", 4).tile("b", "c", "d", 3),
-            12,
-            ["0 4 1", "4 12 3", "0 3,12-c 1"],
-        ),
+        (Schedule().split("tree", "a", "b", 4).split("b", "c", "d", 4), 10,
+         ["0 4 1", "4 8 1", "8 10 1"]),
+        (Schedule().split("tree", "a", "b", 4).tile("b", "c", "d", 3), 12,
+         ["0 4 1", "4 12 3", "0 3,12-c 1"]),
     ],
-)
+)  # fmt: skip
 def test_ranges(schedule, n_trees, ranges):
     loops = [lo for lo in all_loops(schedule.loop_nest(n_trees)) if lo.root == "tree"]
     ends = [",".join(str(b).replace(" ", "") for b in loop.bounds) for loop in loops]

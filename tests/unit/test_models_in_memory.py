@@ -106,48 +106,30 @@ OTHER = (
     ("model", "kind", "text"),
     [
         (b"", InvalidModelError, "This bytes object is empty; it holds no model."),
-        (
-            bytearray(),
-            InvalidModelError,
-            "This bytes object is empty; it holds no model.",
-        ),
-        (
-            b"a,b\n1,2\n",
-            UnsupportedModelError,
-            "This bytes object is not a model that skforge recognises: it begins with "
-            rf"b'a,b\n1,2\n'{OTHER}",
-        ),
-        (
-            "a,b\n1,2\n",
-            UnsupportedModelError,
-            "This text is not a model that skforge recognises: it begins with "
-            rf"b'a,b\n1,2\n'{OTHER}",
-        ),
+        (bytearray(), InvalidModelError,
+         "This bytes object is empty; it holds no model."),
+        (b"a,b\n1,2\n", UnsupportedModelError,
+         "This bytes object is not a model that skforge recognises: it begins with "
+         rf"b'a,b\n1,2\n'{OTHER}"),
+        ("a,b\n1,2\n", UnsupportedModelError,
+         "This text is not a model that skforge recognises: it begins with "
+         rf"b'a,b\n1,2\n'{OTHER}"),
         (
             "tree\rversion=v4\r" + "Tree=0\r" * 999,  # lines of old Macs
             UnsupportedModelError,
             "This text is not a model that skforge recognises: it begins with "
             rf"b'tree\rversion=v4\r'{OTHER}",
         ),
-        (
-            b"/models/fraud.json",
-            UnsupportedModelError,
-            "This bytes object is not a model that skforge recognises: it begins with "
-            f"b'/models/fraud.js'{OTHER}",
-        ),
-        (
-            pickle.dumps({}),
-            UnsupportedModelError,
-            "This bytes object is pickled or compressed, as by joblib.dump, and "
-            "skforge does not open it, because a pickle can run any code; load it "
-            "yourself and pass the model.",
-        ),
-        (
-            '{"a": 1}',
-            InvalidModelError,
-            "The document has no learner, so it is not an XGBoost model; save it with "
-            "Booster.save_model.",
-        ),
+        (b"/models/fraud.json", UnsupportedModelError,
+         "This bytes object is not a model that skforge recognises: it begins with "
+         f"b'/models/fraud.js'{OTHER}"),
+        (pickle.dumps({}), UnsupportedModelError,
+         "This bytes object is pickled or compressed, as by joblib.dump, and skforge "
+         "does not open it, because a pickle can run any code; load it yourself and "
+         "pass the model."),
+        ('{"a": 1}', InvalidModelError,
+         "The document has no learner, so it is not an XGBoost model; save it with "
+         "Booster.save_model."),
     ],
     ids=[
         "empty",
@@ -159,7 +141,7 @@ OTHER = (
         "pickle",
         "json",
     ],
-)
+)  # fmt: skip
 def test_contents_that_are_no_models_say_what_they_are(model, kind, text):
     for call in (load_forest, compile_forest, lambda m: CompiledForest(m).fit(X)):
         assert error_of(kind, call, model) == text

@@ -108,44 +108,30 @@ def test_those_that_predict_are_named() -> None:
 @pytest.mark.parametrize(
     ("schedule", "message"),
     [
-        (
-            BLOCKS.represent("toy_blocks"),
-            'represent("toy_blocks") takes blocks of rows; tile the batch, put the '
-            "loop over trees outside the loop over the rows of a block, and vectorize "
-            "the latter.",
-        ),
-        (
-            LANES.represent("toy_blocks"),
-            'represent("toy_blocks") does not put trees in lanes; use '
-            'represent("lanes") where a loop over trees is vectorised.',
-        ),
-        (
-            BLOCKS.represent("toy_rows"),
-            'represent("toy_rows") takes one row through all trees at once; quantize '
-            "the loop over rows and vectorize the loop over trees in it.",
-        ),
-        (
-            BLOCKS.represent("bitsliced"),
-            'represent("bitsliced") evaluates blocks of rows; mark their loop with '
-            "cache_predicates.",
-        ),
-        (
-            BLOCKS.vectorize("b1").cache_predicates("b0").represent("toy"),
-            'represent("toy") walks single rows, so it does not work with '
-            'cache_predicates; use represent("bitsliced").',
-        ),
-        (
-            COMPLETE.represent("toy_blocks"),
-            'represent("toy_blocks") does not support complete tiles; use '
-            'represent("tiles"), or another kind of tile_nodes.',
-        ),
-        (
-            COMPLETE.cache("tree").represent("tiles"),
-            "cache prefetches the nodes of walks, but this schedule evaluates blocks "
-            "of rows without walks; leave out the cache of trees.",
-        ),
+        (BLOCKS.represent("toy_blocks"),
+         'represent("toy_blocks") takes blocks of rows; tile the batch, put the '
+         "loop over trees outside the loop over the rows of a block, and vectorize "
+         "the latter."),
+        (LANES.represent("toy_blocks"),
+         'represent("toy_blocks") does not put trees in lanes; use '
+         'represent("lanes") where a loop over trees is vectorised.'),
+        (BLOCKS.represent("toy_rows"),
+         'represent("toy_rows") takes one row through all trees at once; quantize '
+         "the loop over rows and vectorize the loop over trees in it."),
+        (BLOCKS.represent("bitsliced"),
+         'represent("bitsliced") evaluates blocks of rows; mark their loop with '
+         "cache_predicates."),
+        (BLOCKS.vectorize("b1").cache_predicates("b0").represent("toy"),
+         'represent("toy") walks single rows, so it does not work with '
+         'cache_predicates; use represent("bitsliced").'),
+        (COMPLETE.represent("toy_blocks"),
+         'represent("toy_blocks") does not support complete tiles; use '
+         'represent("tiles"), or another kind of tile_nodes.'),
+        (COMPLETE.cache("tree").represent("tiles"),
+         "cache prefetches the nodes of walks, but this schedule evaluates blocks of "
+         "rows without walks; leave out the cache of trees."),
     ],
-)
+)  # fmt: skip
 def test_loops_of_another_interface_are_refused(
     schedule: Schedule, message: str
 ) -> None:
