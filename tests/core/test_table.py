@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,8 +36,6 @@ def another_process(table: Any) -> Iterator[ProcessPoolExecutor]:
 
 @pytest.mark.parametrize("state", ["live", "pickle", "file"])
 @pytest.mark.parametrize("name", KINDS)
-def test_an_eighth_of_the_forms(
-    name: str, state: str, table: Any, another_process: Any, tmp_path: Path
-) -> None:
+def test_an_eighth_of_the_forms(name, state, table, another_process, tmp_path):
     turn = table.turn_of(name, state, 0)
     table.compare(name, state, turn, another_process, tmp_path)

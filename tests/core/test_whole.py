@@ -50,9 +50,7 @@ def test_an_entry_answers_small_batches(fast: CompiledForest) -> None:
     assert fast.counters()["library"]["calls"] == 0
 
 
-def test_a_file_answers_without_its_library(
-    fast: CompiledForest, tmp_path: Path
-) -> None:
+def test_a_file_answers_without_its_library(fast, tmp_path):
     model, rows, out = (tmp_path / name for name in ("m.skforge", "X.npy", "y.npy"))
     skforge.save(fast, model)
     np.save(rows, X)
@@ -82,9 +80,7 @@ def test_an_export_answers_without_python(fast: CompiledForest, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("kind", ["average", "individual", "both"])
-def test_partial_dependence_is_that_of_the_model(
-    fast: CompiledForest, kind: str
-) -> None:
+def test_partial_dependence_is_that_of_the_model(fast, kind):
     given = {"kind": kind, "grid_resolution": 6}
     found = skforge.partial_dependence(fast, X, (0, 1), **given)
     expected = partial_dependence(fast.estimator_, X, (0, 1), method="brute", **given)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -97,9 +96,7 @@ def test_a_stored_model_refuses_one_row_without_a_second_axis() -> None:
 
 
 @pytest.mark.parametrize("nan_mode", ["Min", "Max"])
-def test_combinations_of_categories_are_the_same_in_both_files(
-    nan_mode: str, tmp_path: Path
-) -> None:
+def test_combinations_of_categories_are_the_same_in_both_files(nan_mode, tmp_path):
     how = {"cat_features": CATEGORIES, "max_ctr_complexity": 3, "iterations": 40}
     model = train("Regressor", [*FRAME], SIGNAL, nan_mode=nan_mode, **how)
     pool = cb.Pool(FRAME, SIGNAL, CATEGORIES)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -27,9 +25,7 @@ from tests.strategies_forest import edge_rows, random_forest
 
 
 @given(random_forest(), st.sampled_from([np.uint8, np.uint16]), st.integers(0, 99))
-def test_code_above_rank_is_the_predicate(
-    forest: Forest, dtype: Any, seed: int
-) -> None:
+def test_code_above_rank_is_the_predicate(forest, dtype, seed):
     normal, comparison = normalize_predicates.run(forest)
     table = plan_codes(normal, dtype)
     X = edge_rows(normal, 40, seed)

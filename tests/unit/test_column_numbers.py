@@ -29,9 +29,7 @@ def column(library: str, values: list[Any], dtype: str) -> Any:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("library", ["polars", "array", "chunks"])
-def test_numbers_without_gaps_are_of_the_columns_dtype(
-    library: str, dtype: str
-) -> None:
+def test_numbers_without_gaps_are_of_the_columns_dtype(library, dtype):
     values, gaps = numbers_in(column(library, [1, 0, 1], dtype))
     assert (values.dtype, gaps) == (np.dtype(dtype), None)
     assert values.tolist() == [1, 0, 1]

@@ -43,9 +43,7 @@ SIZES = np.array([1, 7, 64, 512, 4096])
 
 @pytest.mark.parametrize("target", [V3, V4, Target.aarch64()], ids=str)
 @pytest.mark.parametrize("name", ["scalar", "categories", "multiclass", "deep"])
-def test_every_default_has_a_time_that_grows_with_rows(
-    name: str, target: Target
-) -> None:
+def test_every_default_has_a_time_that_grows_with_rows(name, target):
     made = forest(name)
     estimate = CostEstimate(made, target)
     walks = walking_schedules(made, target).values()
@@ -155,9 +153,7 @@ def test_steps_below_lanes_take_longer_with_avx2_only() -> None:
 
 @pytest.mark.parametrize("target", [V3, V4], ids=str)
 @pytest.mark.parametrize("name", ["full", "multiclass", "chains", "mixed trees"])
-def test_planes_in_vectors_are_estimated_where_kernels_have_them(
-    name: str, target: Target
-) -> None:
+def test_planes_in_vectors_are_estimated_where_kernels_have_them(name, target):
     made = forest(name)
     lowering = ScheduleLowering(made, target, "exact")
     lir = lowering.lowered(bitsliced_schedule(64), "accumulator").text("lir")

@@ -149,9 +149,7 @@ def test_interleave_without_a_factor_takes_the_whole_loop() -> None:
         ("peel_walk", 9, [4], []),  # never past the shallowest leaf
     ],
 )
-def test_hops_without_leaf_checks(
-    directive: str | None, depth: int, free: list[int], checks: list[int]
-) -> None:
+def test_hops_without_leaf_checks(directive, depth, free, checks):
     """All leaves of "full" are 4 deep."""
     schedule = BLOCKS
     if directive is not None:
@@ -234,9 +232,7 @@ def test_unroll_copies_the_body(size: int) -> None:
         ("v4", "double", 8),
     ],
 )
-def test_vectorize_walks_rows_in_the_targets_lanes(
-    level: str, kind: str, lanes: int
-) -> None:
+def test_vectorize_walks_rows_in_the_targets_lanes(level, kind, lanes):
     assert ops(function_of(kind, BLOCKS, level=level), lir.Gather) == []
     found = function_of(kind, BLOCKS.vectorize("b1"), level=level)
     gathers = ops(found, lir.Gather)
@@ -291,9 +287,7 @@ def prefetched(body: Sequence[lir.Stmt], values: dict[str, int]) -> list[int]:
 
 @pytest.mark.parametrize("depth", [7, 8, 11])
 @pytest.mark.parametrize("representation", ["array", "reorg"])
-def test_cache_prefetches_the_levels_next_to_the_roots(
-    representation: str, depth: int
-) -> None:
+def test_cache_prefetches_the_levels_next_to_the_roots(representation, depth):
     """Heaps grow with 2^depth, and a walk meets a node a level."""
     made, words = drawn(5, depth, shape="chain"), 2
     schedule = Schedule().represent(representation)

@@ -6,7 +6,6 @@ import pytest
 
 from skforge.compiler import driver
 from skforge.compiler.ir.hir.nodes import HirCache
-from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.schedule import families
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
@@ -29,9 +28,7 @@ CONTRIBUTIONS = families.row_blocks(32).vectorize("b1").represent("contributions
         (CONTRIBUTIONS, "contribution"),
     ],
 )
-def test_the_lowering_goes_on_where_the_check_ended(
-    schedule: Schedule, element: Element
-) -> None:
+def test_the_lowering_goes_on_where_the_check_ended(schedule, element):
     made, target = drawn(5, 4, covers=True), Target.x86_64("v3")
     hir = driver.build_hir(made, schedule, "exact", element=element)
     checked = driver.lower(hir, target, element=element)

@@ -30,27 +30,18 @@ def printed(capsys: pytest.CaptureFixture[str]) -> list[str]:
         ("lower-to-mir,,hir", ["-- hir", "-- lower-to-mir"]),
     ],
 )
-def test_levels_are_printed_as_asked(
-    levels: str,
-    expected: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_levels_are_printed_as_asked(levels, expected, monkeypatch, capsys):
     monkeypatch.setenv("SKFORGE_DUMP", levels)
     assert printed(capsys) == expected
 
 
-def test_all_prints_every_level_and_pass(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_all_prints_every_level_and_pass(monkeypatch, capsys):
     monkeypatch.setenv("SKFORGE_DUMP", "all")
     names = [line.split()[1] for line in printed(capsys)]
     assert names == ["hir", *NAMES]
 
 
-def test_an_unknown_level_warns_with_the_known_ones(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unknown_level_warns_with_the_known_ones(monkeypatch, capsys):
     monkeypatch.setenv("SKFORGE_DUMP", "llvm")
     with pytest.warns(UserWarning) as caught:
         assert printed(capsys) == []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from skforge.compiler import driver
@@ -44,9 +42,7 @@ def stages(name: str, schedule: Schedule) -> tuple[dict, driver.PredictEnsemble]
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
-def test_the_loops_before_and_after(
-    name: str, golden: Callable[[str, str], None]
-) -> None:
+def test_the_loops_before_and_after(name, golden):
     hir = driver.build_hir(drawn(9, 4), SCHEDULES[name], "exact")
     made = stages_of(hir)
     text = f"{print_mir(made[BEFORE])}\nafter {AFTER}:\n\n{print_mir(made[AFTER])}"

@@ -163,14 +163,7 @@ def test_empty_batches_launch_nothing() -> None:
     ],
 )
 @pytest.mark.parametrize(("dtype", "bytes_"), [("float32", 4), ("float64", 8)])
-def test_cache_of_rows(
-    rows: int,
-    layout: Any,
-    stride: int | None,
-    features: int | None,
-    dtype: str,
-    bytes_: int,
-) -> None:
+def test_cache_of_rows(rows, layout, stride, features, dtype, bytes_):
     made = full(dtype=dtype)
     plain = build(made, direct(rows))
     assert (len(regions(plain)), barriers(plain.grids[0]), shared(plain)) == (1, 0, 0)
@@ -206,9 +199,7 @@ def test_threads_next_to_each_other_copy_neighbours() -> None:
     ("representation", "quantized", "a_node"),
     [("array", False, 8), ("array", True, 4), ("reorg", True, 4)],
 )
-def test_cache_of_complete_trees(
-    representation: str, quantized: bool, a_node: int
-) -> None:
+def test_cache_of_complete_trees(representation, quantized, a_node):
     made = full(32, 4)
     plain = Schedule().tile("batch", "b0", "b1", 64).tile("tree", "t0", "t1", 8)
     plain = plain.reorder("b0", "t0", "b1", "t1").represent(representation)
@@ -266,9 +257,7 @@ def test_interleave_keeps_walks_in_flight(factor: int) -> None:
         ("peel_walk", 9, [], 4),  # never past the shallowest leaf
     ],
 )
-def test_hops_without_leaf_checks(
-    directive: str | None, depth: int, checked: list[int], rows_read: int
-) -> None:
+def test_hops_without_leaf_checks(directive, depth, checked, rows_read):
     schedule = direct()
     if directive is not None:
         schedule = getattr(schedule, directive)("tree", depth)
@@ -375,9 +364,7 @@ def test_atomic_reduce_adds_atomically(outputs: int) -> None:
         ("reproducible", 12 * 8, [8]),
     ],
 )
-def test_shared_reduce_keeps_slots_in_shared_memory(
-    reduction: Any, slots: int, left: list[int]
-) -> None:
+def test_shared_reduce_keeps_slots_in_shared_memory(reduction, slots, left):
     """Twelve threads a row, four rows a block, of which there are 25."""
     schedule = dealt(4, 12)
     plain = build(full(), schedule, reduction)
@@ -457,9 +444,7 @@ def node_bytes(schedule: Schedule) -> float:
     ("representation", "values", "codes"),
     [("sparse", 8, 4), ("array", 8, 4), ("reorg", 8, 4)],
 )
-def test_represent_and_quantize_set_the_bytes_of_a_node(
-    representation: str, values: int, codes: int
-) -> None:
+def test_represent_and_quantize_set_the_bytes_of_a_node(representation, values, codes):
     schedule = direct(64).represent(representation)
     assert node_bytes(schedule) == pytest.approx(values, rel=0.1)
     assert node_bytes(schedule.quantize("b0")) == pytest.approx(codes, rel=0.1)
@@ -494,9 +479,7 @@ def wide_values(one: Built) -> int:
 
 
 @pytest.mark.parametrize("representation", ["sparse", "array", "reorg"])
-def test_indices_are_narrow(
-    representation: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_indices_are_narrow(representation, monkeypatch):
     schedule = direct().cache("b0").represent(representation)
     assert wide_values(build(full(), schedule)) == 0
     without(monkeypatch, "narrow-indices")

@@ -62,9 +62,7 @@ def test_several_launches_share_the_transfers() -> None:
         ("full", "contribution", forest("full").n_features + 1),
     ],
 )
-def test_a_row_has_as_many_results_as_are_copied(
-    name: str, element: Element, width: int
-) -> None:
+def test_a_row_has_as_many_results_as_are_copied(name, element, width):
     schedule = DIRECT
     if element == "contribution":
         table = backend("gpu").contribution_table(forest(name))

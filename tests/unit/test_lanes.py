@@ -104,9 +104,7 @@ def test_codes_by_buckets(even: bool, sides: str, missing: Missing) -> None:
 
 @pytest.mark.parametrize(("n_lanes", "bits"), [(64, 8), (32, 8), (16, 8), (32, 16)])
 @pytest.mark.parametrize("planes", [1, 2, 4, 8])
-def test_interleaving_puts_trees_where_their_number_says(
-    n_lanes: int, bits: int, planes: int
-) -> None:
+def test_interleaving_puts_trees_where_their_number_says(n_lanes, bits, planes):
     lane_of = _interleaved(np.arange(n_lanes), planes, bits)
     assert sorted(lane_of.tolist()) == list(range(n_lanes))
     # the parts of a mask, in order, at the place of its tree
@@ -203,9 +201,7 @@ def test_code_does_not_grow_with_the_number_of_trees() -> None:
 
 
 @pytest.mark.parametrize(("sets", "rows"), [(False, 4), (True, 1)])
-def test_a_task_takes_rows_whose_leaves_are_added_together(
-    sets: bool, rows: int
-) -> None:
+def test_a_task_takes_rows_whose_leaves_are_added_together(sets, rows):
     made = forest("double categories") if sets else drawn(9, 6)
     text = compile_forest(made, lanes_schedule(parallel=True)).inspect("lir")
     count = re.search(r"parallel_for %p\S* i64 < (%\S+) {", text)

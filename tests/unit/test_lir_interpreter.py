@@ -36,7 +36,7 @@ from tests.lir_tools import buffer_of, run
 from tests.oracles.lir_interpreter import interpret_lir
 from tests.oracles.lir_memory import DTYPES
 from tests.refusals import error_of
-from tests.strategies_lir import Program, lir_programs
+from tests.strategies_lir import lir_programs
 
 N = Value("n", I64)
 LIMITS = {
@@ -334,9 +334,7 @@ def binary(op: Any, *values: int) -> Callable[[Builder], None]:
          "allocates -2 elements, in 'alloc @s.2: f32 size %c.1' of f."),
     ],
 )  # fmt: skip
-def test_what_is_undefined_stops_the_program(
-    write: Callable[[Builder], None], text: str
-) -> None:
+def test_what_is_undefined_stops_the_program(write, text):
     b = Builder()
     write(b)
     assert error_of(CompilerError, run, b, x=np.zeros(4, np.float32)) == text
@@ -414,9 +412,7 @@ def test_while_carries_and_stops() -> None:
 @pytest.mark.parametrize(
     ("selector", "expected"), [(0, 10), (1, 11), (2, 12), (3, 12), (-1, 12)]
 )
-def test_switch_serves_other_numbers_with_the_last_case(
-    selector: int, expected: int
-) -> None:
+def test_switch_serves_other_numbers_with_the_last_case(selector, expected):
     out, b = np.zeros(1, np.int64), Builder()
     cases = [lambda k=k: [b.const(10 + k)] for k in range(3)]
     (got,) = b.switch(N, cases, [I64])
@@ -479,9 +475,7 @@ def test_iterations_are_shuffled_by_the_seed() -> None:
 
 
 @given(lir_programs(), st.integers(0, 9))
-def test_order_does_not_matter_to_programs_without_races(
-    program: Program, seed: int
-) -> None:
+def test_order_does_not_matter_to_programs_without_races(program, seed):
     first, second = program.arguments(), program.arguments()
     interpret_lir(program.function, first)
     interpret_lir(program.function, second, shuffle=seed)

@@ -172,9 +172,7 @@ IOTA = Value("iota", Vec(I64, 4))
          "planes_to_index() does not give vec<u8, 8>"),
     ],
 )  # fmt: skip
-def test_operations_refuse_what_does_not_fit(
-    op: lir.Op, type_: Any, reason: str
-) -> None:
+def test_operations_refuse_what_does_not_fit(op, type_, reason):
     text = refused(*LANES, let(type_, op))
     assert re.sub(r", in '.*", "", text) == reason
 

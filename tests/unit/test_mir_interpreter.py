@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -317,11 +316,7 @@ def one_tree(stmt: mir.Stmt) -> mir.Stmt:
         (TESTS, one_tree, "there is no tree 1 in %tests"),
     ],
 )
-def test_codes_and_predicates_must_be_those_of_the_walk(
-    schedule: Schedule,
-    change: Callable[[mir.Stmt], mir.Stmt | mir.Body],
-    why: str,
-) -> None:
+def test_codes_and_predicates_must_be_those_of_the_walk(schedule, change, why):
     function = final(schedule)
     hir = hir_of(FOREST, schedule, "fast")
     interpret_mir(function, hir, draw_values(FOREST, 3))

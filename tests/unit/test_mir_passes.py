@@ -453,9 +453,7 @@ def test_apply_stores_leaf_numbers_and_reduces_nothing() -> None:
 
 @pytest.mark.parametrize("reduction", ["exact", "fast", "reproducible"])
 @pytest.mark.parametrize("outputs", [(1, False), (2, False), (2, True)])
-def test_deferred_stages_add_up(
-    reduction: Reduction, outputs: tuple[int, bool]
-) -> None:
+def test_deferred_stages_add_up(reduction, outputs):
     """Rows between two conflicting loops: the inner slots wait for all rows."""
     schedule = (
         Schedule()

@@ -151,9 +151,7 @@ def test_a_ring_counts_those_before_it() -> None:
     ]
 
 
-def test_only_takes_files_in_which_a_fault_was_drawn(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_only_takes_files_in_which_a_fault_was_drawn(monkeypatch, tmp_path):
     _package(tmp_path)
     monkeypatch.setattr(mutants, "ROOT", tmp_path)
     (found,) = mutants.chosen(900, 0, "few/two")

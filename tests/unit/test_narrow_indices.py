@@ -377,9 +377,7 @@ def kernel(family: str, name: str, reduction: Any) -> Function:
 @pytest.mark.parametrize("reduction", ["exact", "fast"])
 @pytest.mark.parametrize("name", ["vector 3", "categories"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_kernels_for_gpus_have_no_64_bit_values(
-    family: str, name: str, reduction: str
-) -> None:
+def test_kernels_for_gpus_have_no_64_bit_values(family, name, reduction):
     function = narrow_indices.run(kernel(family, name, reduction))
     verify_lir(function)
     tables = [p for p in function.params if isinstance(p, lir.Buffer)]

@@ -209,9 +209,7 @@ def test_random_forests(data: st.DataObject) -> None:
 @pytest.mark.parametrize(("lanes", "levels"), MACHINES)
 @pytest.mark.parametrize("comparison", [Comparison.LT, Comparison.LE])
 @pytest.mark.parametrize("sides", ["left", "right", "mixed"])
-def test_every_number_of_thresholds(
-    lanes: int, levels: int, comparison: Comparison, sides: str
-) -> None:
+def test_every_number_of_thresholds(lanes, levels, comparison, sides):
     check(
         counted(COUNTS, comparison=comparison, sides=sides, infinite=True),
         lanes,
@@ -233,9 +231,7 @@ def test_buckets(comparison: Comparison, sides: str, infinite: bool) -> None:
 @pytest.mark.parametrize("comparison", [Comparison.LT, Comparison.LE])
 @pytest.mark.parametrize("sides", ["left", "right", "mixed"])
 @pytest.mark.parametrize("infinite", [False, True])
-def test_buckets_of_several_thresholds(
-    comparison: Comparison, sides: str, infinite: bool
-) -> None:
+def test_buckets_of_several_thresholds(comparison, sides, infinite):
     given = dict(comparison=comparison, sides=sides, infinite=infinite)
     table = check(counted((64, 100, 127, 128, 200, 255), **given), 8, 8)
     assert np.count_nonzero(table.jobs["kind"] > BUCKETS_OF_FEW) >= 4
@@ -275,9 +271,7 @@ def test_the_number_after_a_threshold_is_compared_with_it(few: bool) -> None:
     assert apart
 
 
-def test_buckets_of_a_forest_take_a_few_megabytes_at_most(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_buckets_of_a_forest_take_a_few_megabytes_at_most(monkeypatch):
     monkeypatch.setattr(predicate_table, "MOST_BYTES", 1 << 20)
     many = normalize_predicates.run(counted((255,) * 400, even=True, depth=8))[0]
     kind = plan_predicates(many, registers(8, 8)).jobs["kind"]

@@ -132,9 +132,7 @@ def test_those_that_predict_are_named() -> None:
          "rows without walks; leave out the cache of trees."),
     ],
 )  # fmt: skip
-def test_loops_of_another_interface_are_refused(
-    schedule: Schedule, message: str
-) -> None:
+def test_loops_of_another_interface_are_refused(schedule, message):
     with pytest.raises(ScheduleError) as error:
         driver.build_hir(forest("scalar"), schedule, "exact")
     assert error.value.why == message
@@ -165,9 +163,7 @@ WHOLE = BLOCK.quantize("b0")
         WHOLE.unroll("b1").represent("bitsliced"),
     ],
 )
-def test_rows_that_are_taken_as_one_block_are_not_run_one_by_one(
-    schedule: Schedule,
-) -> None:
+def test_rows_that_are_taken_as_one_block_are_not_run_one_by_one(schedule):
     (mark,) = (
         one for one in schedule.directives if isinstance(one, Interleave | Unroll)
     )
@@ -200,9 +196,7 @@ def test_an_error_without_a_loop_marks_the_line_of_options() -> None:
 
 
 @pytest.mark.parametrize("name", [*OURS, *TOYS, *ON_GPU])
-def test_lowering_leaves_a_layout_as_it_was(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lowering_leaves_a_layout_as_it_was(name, monkeypatch):
     """One layout may serve several kernels, so that nothing is noted in it."""
     target = Target.x86_64("v4")
     if name in ON_GPU:
@@ -332,9 +326,7 @@ def test_tiles_of_an_array_lie_tree_by_tree() -> None:
 
 
 @pytest.mark.parametrize(("name", "masks"), [("array", 0), ("reorg", 1)])
-def test_leaves_of_equal_depth_need_no_flag_beside_the_feature(
-    name: str, masks: int
-) -> None:
+def test_leaves_of_equal_depth_need_no_flag_beside_the_feature(name, masks):
     """The feature word of a hop is then the feature, without a mask."""
     made = drawn(9, 4, shape="full", missing=(Missing.NEVER,))
     hir = driver.build_hir(made, Schedule().represent(name), "exact")
@@ -365,9 +357,7 @@ ALL_KINDS = ("default_left", "category", "nan_is_zero", "zero_is_missing")
         ("any missing", ("default_left", "nan_is_zero", "zero_is_missing"), False),
     ],
 )
-def test_only_flags_a_forest_needs_take_bits(
-    kind: str, flags: tuple[str, ...], all_nan_is_zero: bool
-) -> None:
+def test_only_flags_a_forest_needs_take_bits(kind, flags, all_nan_is_zero):
     hir = driver.build_hir(forest(kind), Schedule(), "exact")
     tests = encodings.EncodedTests.of(hir)
     assert (tuple(tests.flags), tests.all_nan_is_zero) == (flags, all_nan_is_zero)

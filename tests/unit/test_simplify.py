@@ -151,9 +151,7 @@ def test_invariant_integers_leave_the_loop_and_loads_stay(golden: Golden) -> Non
     golden(print_lir(simplified(b, N, X, OUT)), "hoisted")
 
 
-def test_branches_switches_and_loops_of_known_course_are_inlined(
-    golden: Golden,
-) -> None:
+def test_branches_switches_and_loops_of_known_course_are_inlined(golden):
     b = Builder()
     cond = b.compare("lt", b.const(1, I32), b.const(2, I32))
     with b.body() as then:
@@ -177,9 +175,7 @@ def test_branches_switches_and_loops_of_known_course_are_inlined(
         (lambda b: b.mul(N, N), ["mul"]),  # no constant: takes a second walk
     ],
 )
-def test_what_leaves_a_loop_is_not_made_again_in_its_branches(
-    made: Callable[[Builder], Value], kept: list[str]
-) -> None:
+def test_what_leaves_a_loop_is_not_made_again_in_its_branches(made, kept):
     b = Builder()
     zero, cond = b.const(0), b.compare("lt", N, b.const(3))
 

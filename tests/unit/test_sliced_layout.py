@@ -276,9 +276,7 @@ def test_a_bit_more_halves_the_operations_of_many_leaves() -> None:
         ("v4", "float32", 3, 1, False),
     ],
 )
-def test_which_leaves_registers_of_bytes_hold(
-    level: str, sums: str, depth: int, outputs: int, wanted: bool
-) -> None:
+def test_which_leaves_registers_of_bytes_hold(level, sums, depth, outputs, wanted):
     target = Target.x86_64(level)
     assert not target.has("avx512vbmi")
     more = {"n_outputs": outputs, "vector": outputs > 1}

@@ -23,9 +23,7 @@ def test_every_dtype_of_a_forest_is_known() -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="reads the clock of other systems")
-def test_the_clock_is_called_with_its_number_first(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_clock_is_called_with_its_number_first(monkeypatch):
     assert system.clock_call("%t") == "i32 %clock, ptr %t"
     monkeypatch.setattr(system, "WINDOWS", True)
     assert system.clock_call("%t") == "ptr %t, i32 %clock"

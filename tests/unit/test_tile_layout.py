@@ -88,9 +88,7 @@ def row_codes(made: Forest, codes: CodePlaces, rows: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("levels", [3, 4])
 @pytest.mark.parametrize("name", NAMES)
-def test_rows_reach_their_leaves(
-    name: str, levels: int, wide: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_reach_their_leaves(name, levels, wide, monkeypatch):
     if wide:
         module = "skforge.compiler.layouts.tiles.tile_layout.needs_wide"
         monkeypatch.setattr(module, lambda nodes: True)

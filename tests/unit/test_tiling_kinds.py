@@ -66,9 +66,7 @@ def every_other(made: Forest, size: int) -> np.ndarray:
         ),
     ],
 )
-def test_other_tilings_are_refused(
-    register: Callable[..., None], tiling: Callable, message: str
-) -> None:
+def test_other_tilings_are_refused(register, tiling, message):
     register("mine", "as I like", tiling)
     with pytest.raises(ScheduleError, match=message):
         driver.build_hir(forest("scalar"), BLOCKS.tile_nodes(2, "mine"), "exact")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from skforge.compiler import driver
@@ -41,9 +39,7 @@ SCHEDULES = {
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
-def test_the_loops_before_and_after(
-    name: str, golden: Callable[[str, str], None]
-) -> None:
+def test_the_loops_before_and_after(name, golden):
     made = stages_of(driver.build_hir(drawn(9, 4), SCHEDULES[name], "exact"))
     text = f"{print_mir(made[BEFORE])}\nafter {AFTER}:\n\n{print_mir(made[AFTER])}"
     golden(text, "mir")
