@@ -38,16 +38,11 @@ RAW = {"prediction_type": "RawFormulaVal"}
 ODD: tuple[Any, ...] = (
     *(None, np.nan, pd.NA, 1.5, 7.0, 2**62, -(2**63), True, b"bytes", "", " 7", "1e3"),
     *(
-        np.int8(-3),
-        np.uint64(7),
-        np.bool_(False),
-        np.float32(0.5),
-        "nan",
-        "None",
+        np.int8(-3), np.uint64(7), np.bool_(False), np.float32(0.5), "nan", "None",
         "x" * 70,
     ),
     *("Ünïcödé " * 5, float("inf"), -0.0, 10**18, "\U0001f333"),
-)
+)  # fmt: skip
 
 
 def compare(numbers: Sequence[int], n_forms: int = 8) -> Outcome:

@@ -108,19 +108,9 @@ def edge_rows(forest: Forest, n: int, seed: int = 0) -> np.ndarray:
     random = np.random.default_rng(seed)
     dtype = forest.input_dtype
     special = [
-        0.0,
-        -0.0,
-        np.nan,
-        np.inf,
-        -np.inf,
-        1e-35,
-        -1e-36,
-        1e-40,
-        2.5,
-        -0.5,
-        -1.0,
+        0.0, -0.0, np.nan, np.inf, -np.inf, 1e-35, -1e-36, 1e-40, 2.5, -0.5, -1.0,
         40.0,
-    ]
+    ]  # fmt: skip
     rows = random.choice(np.array(special, dtype), size=(n, forest.n_features))
     for feature in range(forest.n_features):
         known = forest.threshold[forest.feature == feature]

@@ -31,23 +31,10 @@ from skforge.exceptions import ScheduleError
 
 SHAPING = ("tile", "split", "reorder")
 CPU_DIRECTIVES = (
-    *SHAPING,
-    "unroll",
-    "specialize",
-    "cache",
-    "parallel",
-    "interleave",
-    "unroll_walk",
-    "peel_walk",
-    "atomic_reduce",
-    "vector_reduce",
-    "tile_nodes",
-    "pad_trees",
-    "reorder_trees",
-    "represent",
-    "vectorize",
-    "quantize",
-)
+    *SHAPING, "unroll", "specialize", "cache", "parallel", "interleave", "unroll_walk",
+    "peel_walk", "atomic_reduce", "vector_reduce", "tile_nodes", "pad_trees",
+    "reorder_trees", "represent", "vectorize", "quantize",
+)  # fmt: skip
 # What keeps something for an iteration, and what runs iterations or copies of them.
 ROW_BLOCK_DIRECTIVES = (
     *("cache", "quantize", "cache_predicates"),

@@ -18,24 +18,10 @@ pytestmark = pytest.mark.doors
 
 ROOT = Path(__file__).parents[1]
 HEAVY = (
-    "catboost",
-    "cupy",
-    "dask",
-    "distributed",
-    "joblib",
-    "lightgbm",
-    "llvmlite",
-    "onnx",
-    "pandas",
-    "pyarrow",
-    "pyspark",
-    "ray",
-    "rich",
-    "scipy",
-    "sklearn",
-    "typer",
+    "catboost", "cupy", "dask", "distributed", "joblib", "lightgbm", "llvmlite",
+    "onnx", "pandas", "pyarrow", "pyspark", "ray", "rich", "scipy", "sklearn", "typer",
     "xgboost",
-)
+)  # fmt: skip
 
 #: What makes kernels, which no loaded model needs whose kernels are in the cache.
 COMPILER = (

@@ -40,15 +40,10 @@ def _attempts(X: Any, y: Any, folder: Path) -> dict[str, Callable[[], bool]]:
     from sklearn import ensemble
 
     kinds = (
-        "RandomForestClassifier",
-        "ExtraTreesRegressor",
-        "GradientBoostingClassifier",
-        "HistGradientBoostingClassifier",
-        "HistGradientBoostingRegressor",
-        "IsolationForest",
-        "BaggingClassifier",
-        "AdaBoostClassifier",
-    )
+        "RandomForestClassifier", "ExtraTreesRegressor", "GradientBoostingClassifier",
+        "HistGradientBoostingClassifier", "HistGradientBoostingRegressor",
+        "IsolationForest", "BaggingClassifier", "AdaBoostClassifier",
+    )  # fmt: skip
 
     def same(make: Callable[[], Any]) -> Callable[[], bool]:
         def attempt() -> bool:

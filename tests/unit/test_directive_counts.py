@@ -422,17 +422,12 @@ def test_reorder_trees_sorts_them_and_keeps_the_sums_in_order() -> None:
         (
             toy_representation.Toy.name,
             {
-                "toy_thresholds",
-                "toy_features",
-                "toy_children",
-                "toy_shapes",
-                "toy_is_leaf",
-                "toy_roots",
-                "toy_default_left",
+                "toy_thresholds", "toy_features", "toy_children", "toy_shapes",
+                "toy_is_leaf", "toy_roots", "toy_default_left",
             },
         ),
     ],
-)
+)  # fmt: skip
 def test_represent_chooses_the_buffers(name: str, first: set[str]) -> None:
     kernel = lowered("scalar", ROWS.represent(name)).kernel
     assert {d.buffer.name for d in kernel.data} == first | {"leaf_values"}

@@ -118,13 +118,9 @@ def test_nothing_is_added_without_docstrings():
 
 
 OF_ESTIMATORS = (
-    "predict_contribs",
-    "warm_up",
-    "inspect",
-    "predict_raw",
-    "apply",
+    "predict_contribs", "warm_up", "inspect", "predict_raw", "apply",
     "predict_per_tree",
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(

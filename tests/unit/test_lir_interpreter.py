@@ -118,19 +118,8 @@ def test_integers_wrap_and_truncate(op: str, element: Scalar, lanes: int) -> Non
 
 
 FLOATS = [
-    0.0,
-    -0.0,
-    1.0,
-    -1.5,
-    0.1,
-    1e-45,
-    1e-310,
-    3e38,
-    1e308,
-    np.inf,
-    -np.inf,
-    np.nan,
-]
+    0.0, -0.0, 1.0, -1.5, 0.1, 1e-45, 1e-310, 3e38, 1e308, np.inf, -np.inf, np.nan,
+]  # fmt: skip
 
 
 def float_pairs(dtype: Any) -> list[np.ndarray[Any, Any]]:

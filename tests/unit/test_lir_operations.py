@@ -67,13 +67,8 @@ def test_operands_change_and_bound_values_stay() -> None:
 def test_operations_on_memory_and_on_threads_are_not_shared() -> None:
     found = {kind for kind in get_args(lir.Op) if not is_pure(kind)}
     assert found == {
-        lir.Load,
-        lir.Gather,
-        lir.LoadPlane,
-        lir.Threads,
-        lir.WarpReduce,
-        lir.Address,
-    }
+        lir.Load, lir.Gather, lir.LoadPlane, lir.Threads, lir.WarpReduce, lir.Address,
+    }  # fmt: skip
 
 
 def test_what_may_run_before_a_loop() -> None:

@@ -132,13 +132,7 @@ OTHER = (
          "Booster.save_model."),
     ],
     ids=[
-        "empty",
-        "empty array",
-        "csv",
-        "csv text",
-        "old lines",
-        "path",
-        "pickle",
+        "empty", "empty array", "csv", "csv text", "old lines", "path", "pickle",
         "json",
     ],
 )  # fmt: skip

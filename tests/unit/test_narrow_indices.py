@@ -237,25 +237,11 @@ def wide_bound(b: Builder) -> None:
 @pytest.mark.parametrize(
     "write",
     [
-        store_index,
-        add_index,
-        scatter_indices,
-        load_index,
-        gather_indices,
-        to_float,
-        from_float,
-        bits_of_a_float,
-        large_constant,
-        large_shift,
-        unknown_shift,
-        bit_count,
-        many_lanes,
-        two_words,
-        unsigned_bits,
-        carried_bits,
-        wide_bound,
+        store_index, add_index, scatter_indices, load_index, gather_indices, to_float,
+        from_float, bits_of_a_float, large_constant, large_shift, unknown_shift,
+        bit_count, many_lanes, two_words, unsigned_bits, carried_bits, wide_bound,
     ],
-)
+)  # fmt: skip
 def test_what_needs_64_bits_keeps_them(write: Callable[[Builder], None]) -> None:
     b = Builder()
     write(b)

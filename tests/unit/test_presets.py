@@ -11,16 +11,10 @@ from tests.refusals import error_of
 from tests.unit.test_schedule import check_value
 
 GPU = {
-    "tahoe-direct",
-    "tahoe-shared-data",
-    "tahoe-shared-forest",
-    "tahoe-splitting-shared-forest",
-    "rapids",
-    "xgboost-gpu",
-    "hummingbird",
-    "subtrees",
-    "forest-stationary",
-}
+    "tahoe-direct", "tahoe-shared-data", "tahoe-shared-forest",
+    "tahoe-splitting-shared-forest", "rapids", "xgboost-gpu", "hummingbird",
+    "subtrees", "forest-stationary",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", PRESETS)

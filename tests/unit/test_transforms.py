@@ -23,27 +23,12 @@ from tests.refusals import error_of
 
 N = 100_000
 OBJECTIVES = [
-    "reg:squarederror",
-    "reg:squaredlogerror",
-    "reg:absoluteerror",
-    "reg:pseudohubererror",
-    "reg:quantileerror",
-    "reg:expectileerror",
-    "reg:logistic",
-    "reg:gamma",
-    "reg:tweedie",
-    "count:poisson",
-    "survival:cox",
-    "survival:aft",
-    "binary:logistic",
-    "binary:logitraw",
-    "binary:hinge",
-    "multi:softmax",
-    "multi:softprob",
-    "rank:pairwise",
-    "rank:ndcg",
-    "rank:map",
-]
+    "reg:squarederror", "reg:squaredlogerror", "reg:absoluteerror",
+    "reg:pseudohubererror", "reg:quantileerror", "reg:expectileerror", "reg:logistic",
+    "reg:gamma", "reg:tweedie", "count:poisson", "survival:cox", "survival:aft",
+    "binary:logistic", "binary:logitraw", "binary:hinge", "multi:softmax",
+    "multi:softprob", "rank:pairwise", "rank:ndcg", "rank:map",
+]  # fmt: skip
 
 
 def margins(n_outputs):

@@ -65,16 +65,9 @@ def test_table_5_has_5184_points():
     space = ScheduleSpace.gpu()
     assert len(space) == space.n_combinations == 5184
     assert list(space.parameters) == [
-        "rows_per_block",
-        "rows_per_thread",
-        "tree_threads",
-        "cache_rows",
-        "cache_trees",
-        "unroll_walks",
-        "interleave",
-        "shared_reduce",
-        "representation",
-    ]
+        "rows_per_block", "rows_per_thread", "tree_threads", "cache_rows",
+        "cache_trees", "unroll_walks", "interleave", "shared_reduce", "representation",
+    ]  # fmt: skip
 
 
 def test_only_blocks_of_too_many_threads_are_illegal_on_gpus():
