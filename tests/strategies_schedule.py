@@ -107,20 +107,11 @@ def _nested(inside: str) -> Schedule:
     return outer.reorder(*inside.split())
 
 
-_PARTS = (
-    Schedule()
-    .tile("batch", "b0", "b1", 64)
-    .tile("tree", "t0", "t1", 3)
-    .reorder("b0", "t0", "t1", "b1")
-)
-_HALVES = (
-    Schedule()
-    .split("batch", "s0", "s1", 16)
-    .tile("s0", "p0", "p1", 16)
-    .tile("s1", "q0", "q1", 16)
-    .reorder("p0", "tree", "p1")
-    .reorder("q0", "tree", "q1")
-)
+_PARTS = Schedule().tile("batch", "b0", "b1", 64).tile("tree", "t0", "t1", 3)
+_PARTS = _PARTS.reorder("b0", "t0", "t1", "b1")
+_HALVES = Schedule().split("batch", "s0", "s1", 16).tile("s0", "p0", "p1", 16)
+_HALVES = _HALVES.tile("s1", "q0", "q1", 16).reorder("p0", "tree", "p1")
+_HALVES = _HALVES.reorder("q0", "tree", "q1")
 #: Every way in which rows go through trees on a CPU.
 STARTS = (
     *(Schedule(), _blocks(16, "tree"), _HALVES, _HALVES.quantize("p0").quantize("q0")),

@@ -19,15 +19,9 @@ from tests.mir_stages import stages_of, statements
 from tests.oracles.mir_interpreter import interpret_mir
 
 BEFORE, AFTER = "legalize-reductions", "evaluate-predicates"
-TREE_TILES = (
-    Schedule()
-    .tile("batch", "b0", "b1", 64)
-    .tile("tree", "t0", "t1", 4)
-    .reorder("b0", "t0", "t1", "b1")
-    .cache_predicates("b0")
-    .vectorize("b1")
-    .represent("bitsliced")
-)
+TREE_TILES = Schedule().tile("batch", "b0", "b1", 64).tile("tree", "t0", "t1", 4)
+TREE_TILES = TREE_TILES.reorder("b0", "t0", "t1", "b1").cache_predicates("b0")
+TREE_TILES = TREE_TILES.vectorize("b1").represent("bitsliced")
 SCHEDULES = {
     "default": bitsliced_schedule(),
     "serial": sliced(64, parallel=False),

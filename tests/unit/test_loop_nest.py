@@ -168,12 +168,8 @@ def test_no_trees():
 
 
 def test_index_is_a_sum_in_units_of_the_root():
-    nest = (
-        Schedule()
-        .tile("batch", "b0", "b1", 64)
-        .tile("b0", "b00", "b01", 4)
-        .loop_nest(1)
-    )
+    schedule = Schedule().tile("batch", "b0", "b1", 64).tile("b0", "b00", "b01", 4)
+    nest = schedule.loop_nest(1)
     b00, b01, b1, _ = all_loops(nest)
     assert (b00.step, b01.step, b1.step) == (256, 64, 1)
     assert b00.bounds == (LoopBound(BatchLength()),)
@@ -184,13 +180,8 @@ def test_index_is_a_sum_in_units_of_the_root():
 
 
 def test_a_count_of_blocks_follows_the_batch():
-    nest = (
-        Schedule()
-        .tile("batch", "b0", "b1", -4)
-        .tile("b0", "b00", "b01", 2)
-        .tile("b1", "b10", "b11", -3)
-        .loop_nest(1)
-    )
+    schedule = Schedule().tile("batch", "b0", "b1", -4).tile("b0", "b00", "b01", 2)
+    nest = schedule.tile("b1", "b10", "b11", -3).loop_nest(1)
     size = CeilDiv(BatchLength(), 4)
     b00, b01, b10, b11, _ = all_loops(nest)
     assert (b00.step, b01.step) == (Times(size, 2), size)
@@ -254,15 +245,9 @@ def test_ranges(schedule, n_trees, ranges):
 
 
 def test_split_copies_keep_names_and_marks():
-    nest = (
-        Schedule()
-        .tile("batch", "b0", "b1", 8)
-        .split("b0", "c0", "c1", 16)
-        .reorder("tree", "b1")
-        .reorder("tree", "c1")
-        .interleave("b1", 4)
-        .loop_nest(5)
-    )
+    schedule = Schedule().tile("batch", "b0", "b1", 8).split("b0", "c0", "c1", 16)
+    schedule = schedule.reorder("tree", "b1").reorder("tree", "c1")
+    nest = schedule.interleave("b1", 4).loop_nest(5)
     assert chains(nest) == [["c0", "tree", "b1"], ["tree", "c1", "b1"]]
     marks = [lo.marks for lo in all_loops(nest) if lo.name == "b1"]
     assert marks == [(Interleave("b1", 4),)] * 2

@@ -344,13 +344,8 @@ def test_ordered_trees_need_no_storage() -> None:
 
 
 def test_two_conflicting_loops_are_reduced_in_two_stages() -> None:
-    schedule = (
-        Schedule()
-        .tile("tree", "t0", "t1", 2)
-        .reorder("t0", "t1", "batch")
-        .parallel("t0")
-        .parallel("t1")
-    )
+    schedule = Schedule().tile("tree", "t0", "t1", 2).reorder("t0", "t1", "batch")
+    schedule = schedule.parallel("t0").parallel("t1")
     function = stages(schedule, "fast")["legalize-reductions"]
     (array,) = found(function, mir.AllocArray)
     assert array.array.dims[:2] == (2, 2)
@@ -385,16 +380,9 @@ def test_atomic_reduce_needs_no_array() -> None:
 
 def test_slots_that_atomics_share_are_summed_after_the_loop() -> None:
     """An in-place sum inside would run while other iterations still add."""
-    schedule = (
-        Schedule()
-        .tile("tree", "t0", "rest", 4)
-        .tile("rest", "t1", "t2", 2)
-        .reorder("t0", "t1", "t2", "batch")
-        .parallel("t0")
-        .parallel("t1")
-        .parallel("t2")
-        .atomic_reduce("t0")
-    )
+    schedule = Schedule().tile("tree", "t0", "rest", 4).tile("rest", "t1", "t2", 2)
+    schedule = schedule.reorder("t0", "t1", "t2", "batch").parallel("t0").parallel("t1")
+    schedule = schedule.parallel("t2").atomic_reduce("t0")
     function = stages(schedule, "fast", SAMPLE * 2)["legalize-reductions"]
     assert found(replace(function, body=(loop(function, "t0"),)), mir.Reduce)
     inside = replace(function, body=(loop(function, "t0"),))
@@ -411,12 +399,8 @@ def test_vector_reduce_records_the_width(reduction: Reduction) -> None:
 
 
 def test_shared_reduce_puts_the_slots_in_shared_memory() -> None:
-    schedule = (
-        Schedule()
-        .gpu_dimension("batch", "grid.x")
-        .gpu_dimension("tree", "block.x")
-        .shared_reduce("tree")
-    )
+    schedule = Schedule().gpu_dimension("batch", "grid.x")
+    schedule = schedule.gpu_dimension("tree", "block.x").shared_reduce("tree")
     function = stages(schedule, "fast")["legalize-reductions"]
     (array,) = found(function, mir.AllocArray)
     assert array.array.shared
@@ -455,13 +439,8 @@ def test_apply_stores_leaf_numbers_and_reduces_nothing() -> None:
 @pytest.mark.parametrize("outputs", [(1, False), (2, False), (2, True)])
 def test_deferred_stages_add_up(reduction, outputs):
     """Rows between two conflicting loops: the inner slots wait for all rows."""
-    schedule = (
-        Schedule()
-        .tile("tree", "t0", "t1", 2)
-        .reorder("t0", "batch", "t1")
-        .parallel("t0")
-        .parallel("t1")
-    )
+    schedule = Schedule().tile("tree", "t0", "t1", 2).reorder("t0", "batch", "t1")
+    schedule = schedule.parallel("t0").parallel("t1")
     forest = forest_of((*SAMPLE, "full"), *outputs)
     hir = hir_of(forest, schedule, reduction)
     rows = draw_values(forest, 6)

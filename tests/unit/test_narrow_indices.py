@@ -386,12 +386,8 @@ def test_only_fixed_point_sums_of_a_kernel_have_64_bits() -> None:
 
 def test_a_kernel_for_cpus_computes_the_same() -> None:
     made = forest("categories")
-    schedule = (
-        Schedule()
-        .tile("batch", "b0", "b1", 4)
-        .reorder("b0", "tree", "b1")
-        .interleave("b1", 4)
-    )
+    schedule = Schedule().tile("batch", "b0", "b1", 4).reorder("b0", "tree", "b1")
+    schedule = schedule.interleave("b1", 4)
     hir = driver.build_hir(made, schedule, "exact")
     lowered = driver.lower(hir, Target.x86_64("v3")).kernel
     narrow = narrow_indices.run(lowered.function)

@@ -133,33 +133,27 @@ AT_THE_CALL = {
     "tile-bool": lambda: Schedule().tile("batch", "b0", "b1", True),
     "tile-text": lambda: Schedule().tile("batch", "b0", "b1", "64"),
     "tile-huge": lambda: Schedule().tile("batch", "b0", "b1", 2**31),
-    "tile-huge-block": lambda: (
-        Schedule().tile("batch", "b0", "b1", 2**30).tile("b0", "b2", "b3", 2**30)
-    ),
+    "tile-huge-block": lambda: Schedule().tile("batch", "b0", "b1", 2**30)
+        .tile("b0", "b2", "b3", 2**30),
     "tile-no-name": lambda: Schedule().tile("batch", "b 0", "b1", 64),
     "tile-same-names": lambda: Schedule().tile("batch", "b0", "b0", 64),
     "tile-root-name": lambda: Schedule().tile("batch", "b0", "tree", 64),
     "tile-reused-name": lambda: rows().tile("tree", "t0", "b1", 64),
-    "tile-gone-name": lambda: (
-        rows().tile("b0", "c0", "c1", 4).tile("c0", "b0", "c2", 2)
-    ),
+    "tile-gone-name": lambda: rows().tile("b0", "c0", "c1", 4)
+        .tile("c0", "b0", "c2", 2),
     "tile-marked": lambda: Schedule().parallel("batch").tile("batch", "b0", "b1", 64),
-    "tile-count-after-split": lambda: (
-        Schedule().split("batch", "b0", "b1", 64).tile("b1", "b2", "b3", -4)
-    ),
+    "tile-count-after-split": lambda: Schedule().split("batch", "b0", "b1", 64)
+        .tile("b1", "b2", "b3", -4),
     "split-zero": lambda: Schedule().split("tree", "t0", "t1", 0),
     "split-past-tile": lambda: blocks().split("b1", "b2", "b3", 64),
-    "split-past-part": lambda: (
-        rows().split("b1", "b2", "b3", 48).split("b3", "b4", "b5", 16)
-    ),
+    "split-past-part": lambda: rows().split("b1", "b2", "b3", 48)
+        .split("b3", "b4", "b5", 16),
     "split-float": lambda: Schedule().split("tree", "t0", "t1", 1.5),
     "split-inside-iteration": lambda: trees().split("t0", "t2", "t3", 12),
-    "split-open-step": lambda: (
-        Schedule().tile("batch", "b0", "b1", -4).split("b0", "b2", "b3", 8)
-    ),
-    "split-marked": lambda: (
-        Schedule().interleave("tree", 4).split("tree", "t0", "t1", 8)
-    ),
+    "split-open-step": lambda: Schedule().tile("batch", "b0", "b1", -4)
+        .split("b0", "b2", "b3", 8),
+    "split-marked": lambda: Schedule().interleave("tree", 4)
+        .split("tree", "t0", "t1", 8),
     "split-reused-name": lambda: trees().split("batch", "t0", "b1", 8),
     "reorder-one": lambda: Schedule().reorder("tree"),
     "reorder-twice": lambda: Schedule().reorder("tree", "batch", "tree"),
@@ -167,36 +161,29 @@ AT_THE_CALL = {
     "reorder-no-name": lambda: Schedule().reorder("tree", 3),
     "reorder-list": lambda: Schedule().reorder(["tree", "batch"]),
     "reorder-between": lambda: rows().reorder("tree", "b0"),
-    "reorder-beside": lambda: (
-        Schedule().split("tree", "t0", "t1", 8).reorder("t0", "t1")
-    ),
-    "reorder-imperfect": lambda: (
-        Schedule().split("tree", "t0", "t1", 8).reorder("t0", "batch")
-    ),
-    "reorder-interleaved": lambda: (
-        Schedule().interleave("tree", 4).reorder("tree", "batch")
-    ),
+    "reorder-beside": lambda: Schedule().split("tree", "t0", "t1", 8)
+        .reorder("t0", "t1"),
+    "reorder-imperfect": lambda: Schedule().split("tree", "t0", "t1", 8)
+        .reorder("t0", "batch"),
+    "reorder-interleaved": lambda: Schedule().interleave("tree", 4)
+        .reorder("tree", "batch"),
     "reorder-vectorized": lambda: blocks().vectorize("b1").reorder("b1", "tree"),
     "reorder-cached": lambda: rows().cache("b1").reorder("b1", "b0"),
     "reorder-gpu": lambda: gpu().reorder("b1", "b0"),
     "gpu-dimension-unknown": lambda: Schedule().gpu_dimension("batch", "grid"),
-    "gpu-dimension-twice": lambda: (
-        rows().gpu_dimension("b0", "grid.x").gpu_dimension("b1", "grid.x")
-    ),
+    "gpu-dimension-twice": lambda: rows().gpu_dimension("b0", "grid.x")
+        .gpu_dimension("b1", "grid.x"),
     "gpu-dimension-again": lambda: gpu().gpu_dimension("b0", "grid.y"),
-    "gpu-dimension-order": lambda: (
-        Schedule().gpu_dimension("tree", "grid.x").gpu_dimension("batch", "block.x")
-    ),
-    "gpu-dimension-parallel": lambda: (
-        Schedule().parallel("batch").gpu_dimension("batch", "grid.x")
-    ),
+    "gpu-dimension-order": lambda: Schedule().gpu_dimension("tree", "grid.x")
+        .gpu_dimension("batch", "block.x"),
+    "gpu-dimension-parallel": lambda: Schedule().parallel("batch")
+        .gpu_dimension("batch", "grid.x"),
     "unroll-parallel": lambda: Schedule().parallel("tree").unroll("tree"),
     "unroll-interleave": lambda: Schedule().interleave("tree", 4).unroll("tree"),
     "specialize-batch": lambda: Schedule().specialize("batch"),
     "specialize-unroll": lambda: Schedule().unroll("tree").specialize("tree"),
-    "specialize-interleave": lambda: (
-        Schedule().specialize("tree").interleave("tree", 4)
-    ),
+    "specialize-interleave": lambda: Schedule().specialize("tree")
+        .interleave("tree", 4),
     "cache-twice": lambda: Schedule().cache("tree").cache("tree"),
     "cache-scattered": lambda: trees().reorder("t1", "t0").cache("t1"),
     "parallel-twice": lambda: Schedule().parallel("tree").parallel("tree"),
@@ -207,20 +194,16 @@ AT_THE_CALL = {
     "interleave-parallel": lambda: Schedule().parallel("tree").interleave("tree", 4),
     "unroll_walk-zero": lambda: Schedule().unroll_walk("tree", 0),
     "unroll_walk-deep": lambda: Schedule().unroll_walk("tree", 65),
-    "unroll_walk-nested": lambda: (
-        Schedule().unroll_walk("batch", 3).unroll_walk("tree", 4)
-    ),
-    "unroll_walk-peeled": lambda: (
-        Schedule().peel_walk("tree", 3).unroll_walk("batch", 3)
-    ),
+    "unroll_walk-nested": lambda: Schedule().unroll_walk("batch", 3)
+        .unroll_walk("tree", 4),
+    "unroll_walk-peeled": lambda: Schedule().peel_walk("tree", 3)
+        .unroll_walk("batch", 3),
     "peel_walk-text": lambda: Schedule().peel_walk("tree", "3"),
-    "peel_walk-unrolled": lambda: (
-        Schedule().unroll_walk("tree", 3).peel_walk("tree", 3)
-    ),
+    "peel_walk-unrolled": lambda: Schedule().unroll_walk("tree", 3)
+        .peel_walk("tree", 3),
     "atomic_reduce-batch": lambda: Schedule().parallel("batch").atomic_reduce("batch"),
-    "atomic_reduce-vector": lambda: (
-        Schedule().parallel("tree").vector_reduce("tree", 8).atomic_reduce("tree")
-    ),
+    "atomic_reduce-vector": lambda: Schedule().parallel("tree")
+        .vector_reduce("tree", 8).atomic_reduce("tree"),
     "shared_reduce-batch": lambda: Schedule().shared_reduce("batch"),
     "vector_reduce-batch": lambda: Schedule().vector_reduce("batch", 8),
     "vector_reduce-width": lambda: Schedule().vector_reduce("tree", 3),
@@ -231,23 +214,20 @@ AT_THE_CALL = {
     "reorder_trees-twice": lambda: Schedule().reorder_trees().reorder_trees(),
     "represent-name": lambda: Schedule().represent("a b"),
     "represent-twice": lambda: rows().represent("array").represent("sparse"),
-    "vectorize-outer-tree": lambda: (
-        Schedule().reorder("tree", "batch").vectorize("tree")
-    ),
+    "vectorize-outer-tree": lambda: Schedule().reorder("tree", "batch")
+        .vectorize("tree"),
     "vectorize-outer": lambda: blocks().vectorize("b0"),
     "vectorize-interleave": lambda: blocks().interleave("b1", 4).vectorize("b1"),
     "cache_predicates-tree": lambda: Schedule().cache_predicates("tree"),
     "quantize-tree": lambda: Schedule().quantize("tree"),
     "quantize-interleave": lambda: blocks().quantize("b1").interleave("b1", 2),
-    "interleave-quantize": lambda: (
-        Schedule().reorder("tree", "batch").interleave("batch").quantize("batch")
-    ),
-    "quantize-vectorize": lambda: (
-        Schedule().reorder("tree", "batch").quantize("batch").vectorize("batch")
-    ),
+    "interleave-quantize": lambda: Schedule().reorder("tree", "batch")
+        .interleave("batch").quantize("batch"),
+    "quantize-vectorize": lambda: Schedule().reorder("tree", "batch")
+        .quantize("batch").vectorize("batch"),
     "vectorize-cache": lambda: blocks().vectorize("b1").cache("b1"),
     "no-directive": lambda: Schedule(("parallel",)),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", AT_THE_CALL)
@@ -255,140 +235,75 @@ def test_refused_at_the_call(name, golden):
     golden(error_of(ScheduleError, AT_THE_CALL[name]) + "\n", "error")
 
 
-# name -> schedule, kind of target
+#: Each is bound to the kind of target that it is for, but for two.
 AT_BIND = {
-    "gpu-schedule-on-cpu": (gpu(), "cpu"),
-    "cpu-schedule-on-gpu": (rows(), "gpu"),
-    "parallel-on-gpu": (gpu().parallel("tree"), None),
-    "vectorize-on-gpu": (
-        Schedule()
-        .reorder("tree", "batch")
-        .gpu_dimension("tree", "grid.x")
-        .vectorize("batch"),
-        None,
-    ),
-    "part-not-on-gpu": (
-        Schedule().split("tree", "t0", "t1", 2).gpu_dimension("t0", "grid.x"),
-        None,
-    ),
-    "block-open": (Schedule().gpu_dimension("batch", "block.x"), None),
-    "block-large": (
-        Schedule()
-        .tile("batch", "b0", "b1", 256)
-        .reorder("b0", "tree", "b1")
-        .gpu_dimension("b1", "block.x")
-        .gpu_dimension("tree", "block.y"),
-        None,
-    ),
-    "atomic_reduce-serial": (trees().atomic_reduce("t0"), None),
-    "vector_reduce-serial": (trees().vector_reduce("t0", 4), None),
-    "shared_reduce-serial": (gpu().shared_reduce("tree"), None),
-    "shared_reduce-on-cpu": (Schedule().parallel("tree").shared_reduce("tree"), None),
-    "vectorize-node-tiles": (blocks().vectorize("b1").tile_nodes(4), None),
-    "interleave-open": (
-        Schedule().reorder("tree", "batch").interleave("batch"),
-        None,
-    ),
-    "unroll-open": (Schedule().unroll("batch"), None),
-    "copies": (
-        blocks().unroll("tree").interleave("b1", 32),
-        None,
-    ),
-    "split-inside-iteration": (
-        Schedule().tile("tree", "t0", "t1", -2).split("t0", "t2", "t3", 4),
-        None,
-    ),
-    "split-past-trees": (Schedule().split("tree", "t0", "t1", 9), None),
-    "split-past-blocks": (
-        Schedule().tile("tree", "t0", "t1", 4).split("t0", "t2", "t3", 12),
-        None,
-    ),
-    "split-past-short-tile": (
-        Schedule().tile("tree", "t0", "t1", 64).split("t1", "t2", "t3", 32),
-        None,
-    ),
-    "vectorize-tree-alone": (Schedule().vectorize("tree"), None),
-    "vectorize-tree-tile": (
-        Schedule().tile("tree", "t0", "t1", 3).quantize("batch").vectorize("t1"),
-        None,
-    ),
-    "vectorize-tree-peel_walk": (
-        Schedule().quantize("batch").vectorize("tree").peel_walk("tree", 2),
-        None,
-    ),
-    "vectorize-tree-cache": (
-        Schedule().quantize("batch").cache("tree").vectorize("tree"),
-        None,
-    ),
-    "quantize-open-rows": (
-        Schedule().tile("batch", "b0", "b1", -4).quantize("b0"),
-        None,
-    ),
-    "quantize-part": (Schedule().split("batch", "b0", "b1", 8).quantize("b1"), None),
-    "quantize-twice": (blocks().quantize("b0").quantize("b1"), None),
-    "quantize-in-threads": (gpu().quantize("b1"), None),
-    "cache-in-threads": (gpu().cache("b1"), None),
-    "cache-interleaved-on-gpu": (
-        Schedule()
-        .tile("batch", "b0", "b1", 4)
-        .reorder("tree", "b0", "b1")
-        .gpu_dimension("b0", "grid.x")
-        .cache("b1")
-        .interleave("b1"),
-        None,
-    ),
-    "cache-open-rows-on-gpu": (
-        Schedule()
-        .tile("batch", "b0", "b1", -4)
-        .gpu_dimension("b0", "grid.x")
-        .cache("b0"),
-        None,
-    ),
-    "cache-layout-on-cpu": (rows().cache("b0", "feature"), None),
-    "cache-layout-of-trees": (gpu().cache("tree", "row"), None),
-    "vector_reduce-on-gpu": (
-        Schedule().gpu_dimension("tree", "grid.x").vector_reduce("tree", 4),
-        None,
-    ),
-    "serial-between-grid": (
-        Schedule()
-        .tile("tree", "t0", "t1", 4)
-        .reorder("batch", "t0", "t1")
-        .gpu_dimension("batch", "grid.x")
-        .gpu_dimension("t1", "grid.y"),
-        None,
-    ),
-    "cache_predicates-on-gpu": (gpu().cache_predicates("b0"), None),
-    "cache_predicates-no-rows": (
-        Schedule().cache_predicates("batch"),
-        None,
-    ),
-    "cache_predicates-open-rows": (
-        Schedule()
-        .tile("batch", "b0", "b1", -4)
-        .reorder("b0", "tree", "b1")
-        .vectorize("b1")
-        .cache_predicates("b0"),
-        None,
-    ),
-    "cache_predicates-no-trees": (
-        rows().reorder("tree", "b0", "b1").vectorize("b1").cache_predicates("b0"),
-        None,
-    ),
-    "cache_predicates-interleave": (
-        blocks().interleave("b1", 8).cache_predicates("b0"),
-        None,
-    ),
-    "cache_predicates-unroll_walk": (predicates().unroll_walk("tree", 4), None),
-    "cache_predicates-quantize": (predicates().quantize("b0"), None),
-}
+    "gpu-schedule-on-cpu": gpu(),
+    "cpu-schedule-on-gpu": rows(),
+    "parallel-on-gpu": gpu().parallel("tree"),
+    "vectorize-on-gpu": Schedule().reorder("tree", "batch")
+    .gpu_dimension("tree", "grid.x").vectorize("batch"),
+    "part-not-on-gpu": Schedule().split("tree", "t0", "t1", 2)
+    .gpu_dimension("t0", "grid.x"),
+    "block-open": Schedule().gpu_dimension("batch", "block.x"),
+    "block-large": Schedule().tile("batch", "b0", "b1", 256)
+    .reorder("b0", "tree", "b1").gpu_dimension("b1", "block.x")
+    .gpu_dimension("tree", "block.y"),
+    "atomic_reduce-serial": trees().atomic_reduce("t0"),
+    "vector_reduce-serial": trees().vector_reduce("t0", 4),
+    "shared_reduce-serial": gpu().shared_reduce("tree"),
+    "shared_reduce-on-cpu": Schedule().parallel("tree").shared_reduce("tree"),
+    "vectorize-node-tiles": blocks().vectorize("b1").tile_nodes(4),
+    "interleave-open": Schedule().reorder("tree", "batch").interleave("batch"),
+    "unroll-open": Schedule().unroll("batch"),
+    "copies": blocks().unroll("tree").interleave("b1", 32),
+    "split-inside-iteration": Schedule().tile("tree", "t0", "t1", -2)
+    .split("t0", "t2", "t3", 4),
+    "split-past-trees": Schedule().split("tree", "t0", "t1", 9),
+    "split-past-blocks": Schedule().tile("tree", "t0", "t1", 4)
+    .split("t0", "t2", "t3", 12),
+    "split-past-short-tile": Schedule().tile("tree", "t0", "t1", 64)
+    .split("t1", "t2", "t3", 32),
+    "vectorize-tree-alone": Schedule().vectorize("tree"),
+    "vectorize-tree-tile": Schedule().tile("tree", "t0", "t1", 3).quantize("batch")
+    .vectorize("t1"),
+    "vectorize-tree-peel_walk": Schedule().quantize("batch").vectorize("tree")
+    .peel_walk("tree", 2),
+    "vectorize-tree-cache": Schedule().quantize("batch").cache("tree")
+    .vectorize("tree"),
+    "quantize-open-rows": Schedule().tile("batch", "b0", "b1", -4).quantize("b0"),
+    "quantize-part": Schedule().split("batch", "b0", "b1", 8).quantize("b1"),
+    "quantize-twice": blocks().quantize("b0").quantize("b1"),
+    "quantize-in-threads": gpu().quantize("b1"),
+    "cache-in-threads": gpu().cache("b1"),
+    "cache-interleaved-on-gpu": Schedule().tile("batch", "b0", "b1", 4)
+    .reorder("tree", "b0", "b1").gpu_dimension("b0", "grid.x").cache("b1")
+    .interleave("b1"),
+    "cache-open-rows-on-gpu": Schedule().tile("batch", "b0", "b1", -4)
+    .gpu_dimension("b0", "grid.x").cache("b0"),
+    "cache-layout-on-cpu": rows().cache("b0", "feature"),
+    "cache-layout-of-trees": gpu().cache("tree", "row"),
+    "vector_reduce-on-gpu": Schedule().gpu_dimension("tree", "grid.x")
+    .vector_reduce("tree", 4),
+    "serial-between-grid": Schedule().tile("tree", "t0", "t1", 4)
+    .reorder("batch", "t0", "t1").gpu_dimension("batch", "grid.x")
+    .gpu_dimension("t1", "grid.y"),
+    "cache_predicates-on-gpu": gpu().cache_predicates("b0"),
+    "cache_predicates-no-rows": Schedule().cache_predicates("batch"),
+    "cache_predicates-open-rows": Schedule().tile("batch", "b0", "b1", -4)
+    .reorder("b0", "tree", "b1").vectorize("b1").cache_predicates("b0"),
+    "cache_predicates-no-trees": rows().reorder("tree", "b0", "b1").vectorize("b1")
+    .cache_predicates("b0"),
+    "cache_predicates-interleave": blocks().interleave("b1", 8).cache_predicates("b0"),
+    "cache_predicates-unroll_walk": predicates().unroll_walk("tree", 4),
+    "cache_predicates-quantize": predicates().quantize("b0"),
+}  # fmt: skip
+KINDS = {"gpu-schedule-on-cpu": "cpu", "cpu-schedule-on-gpu": "gpu"}
 
 
 @pytest.mark.parametrize("name", AT_BIND)
 def test_refused_at_bind(name, golden):
-    schedule, kind = AT_BIND[name]
-    check_value(schedule)
-    golden(error_of(ScheduleError, bind, schedule, 9, kind) + "\n", "error")
+    schedule = check_value(AT_BIND[name])
+    golden(error_of(ScheduleError, bind, schedule, 9, KINDS.get(name)) + "\n", "error")
 
 
 NOT_JSON = {
