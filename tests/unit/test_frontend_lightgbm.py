@@ -22,14 +22,9 @@ N = 400
 BLOCKED = Schedule().tile("batch", "b0", "b1", 32).reorder("b0", "tree", "b1")
 SCHEDULES = {
     "blocked": BLOCKED.interleave("b1", 4),
-    "vectorized": (
-        Schedule()
-        .tile("batch", "b0", "b1", 8)
-        .reorder("b0", "tree", "b1")
-        .vectorize("b1")
-        .represent("sparse")
-    ),
-}
+    "vectorized": Schedule().tile("batch", "b0", "b1", 8).reorder("b0", "tree", "b1")
+    .vectorize("b1").represent("sparse"),
+}  # fmt: skip
 
 
 def same_bits(actual, expected):

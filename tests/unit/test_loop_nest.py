@@ -46,63 +46,29 @@ LEAST_TREES = {"split": 5}
 
 # The papers' examples: (schedule, number of trees)
 PAPERS = {
-    "silvanforge-figure-1b": (
-        Schedule()
-        .reorder("tree", "batch")
-        .split("tree", "t_depth1", "t_depth2", 2)
-        .unroll_walk("t_depth1", 1)
-        .unroll_walk("t_depth2", 2),
-        4,
-    ),
-    "silvanforge-figure-1c": (
-        Schedule()
-        .tile("tree", "t0", "t1", -2)
-        .reorder("batch", "t1", "t0")
-        .split("t0", "t0_depth1", "t0_depth2", 2)
-        .unroll_walk("t0_depth1", 1)
-        .unroll_walk("t0_depth2", 2)
-        .gpu_dimension("batch", "grid.x")
-        .gpu_dimension("t1", "block.x"),
-        4,
-    ),
-    "silvanforge-section-5": (
-        Schedule()
-        .tile("tree", "t0", "t1", 50)
-        .reorder("t0", "t1", "batch")
-        .parallel("t0"),
-        100,
-    ),
+    "silvanforge-figure-1b": (Schedule().reorder("tree", "batch")
+    .split("tree", "t_depth1", "t_depth2", 2).unroll_walk("t_depth1", 1)
+    .unroll_walk("t_depth2", 2), 4),
+    "silvanforge-figure-1c": (Schedule().tile("tree", "t0", "t1", -2)
+    .reorder("batch", "t1", "t0").split("t0", "t0_depth1", "t0_depth2", 2)
+    .unroll_walk("t0_depth1", 1).unroll_walk("t0_depth2", 2)
+    .gpu_dimension("batch", "grid.x").gpu_dimension("t1", "block.x"), 4),
+    "silvanforge-section-5": (Schedule().tile("tree", "t0", "t1", 50)
+    .reorder("t0", "t1", "batch").parallel("t0"), 100),
     "treebeard-tree-order": (Schedule().reorder("tree", "batch"), 100),
     "treebeard-two-trees": (
         Schedule().tile("tree", "t0", "t1", 2).reorder("t0", "batch", "t1"),
         100,
     ),
-    "treebeard-four-rows": (
-        Schedule()
-        .tile("batch", "b0", "b1", 4)
-        .tile("tree", "t0", "t1", 2)
-        .reorder("b0", "t0", "b1", "t1"),
-        100,
-    ),
-    "treebeard-section-4.2": (
-        Schedule()
-        .tile("batch", "i0", "i1", -2)
-        .tile("tree", "t0", "t1", -2)
-        .reorder("i0", "t0", "t1", "i1")
-        .parallel("t0")
-        .parallel("i0"),
-        100,
-    ),
-    "nested-conflicting-loops": (
-        Schedule()
-        .tile("tree", "t0", "t2", 50)
-        .tile("t2", "t1", "t3", 25)
-        .reorder("t0", "t1", "t3", "batch")
-        .parallel("t0")
-        .parallel("t1"),
-        100,
-    ),
-}
+    "treebeard-four-rows": (Schedule().tile("batch", "b0", "b1", 4)
+    .tile("tree", "t0", "t1", 2).reorder("b0", "t0", "b1", "t1"), 100),
+    "treebeard-section-4.2": (Schedule().tile("batch", "i0", "i1", -2)
+    .tile("tree", "t0", "t1", -2).reorder("i0", "t0", "t1", "i1").parallel("t0")
+    .parallel("i0"), 100),
+    "nested-conflicting-loops": (Schedule().tile("tree", "t0", "t2", 50)
+    .tile("t2", "t1", "t3", 25).reorder("t0", "t1", "t3", "batch")
+    .parallel("t0").parallel("t1"), 100),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", PAPERS)

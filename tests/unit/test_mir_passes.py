@@ -238,32 +238,19 @@ def blocks(events: list[Event]) -> Iterator[tuple[set[int], set[int], str]]:
 CACHED = {
     "rows": Schedule().tile("batch", "b0", "b1", 4).cache("b0"),
     "single rows": Schedule().cache("batch"),
-    "trees": Schedule()
-    .tile("tree", "t0", "t1", 3)
-    .reorder("t0", "batch", "t1")
+    "trees": Schedule().tile("tree", "t0", "t1", 3).reorder("t0", "batch", "t1")
     .cache("t0"),
-    "nested rows": Schedule()
-    .tile("batch", "b0", "b1", 6)
-    .tile("b1", "b2", "b3", 4)
+    "nested rows": Schedule().tile("batch", "b0", "b1", 6).tile("b1", "b2", "b3", 4)
     .cache("b2"),
-    "nested rows, outside": Schedule()
-    .tile("batch", "b0", "b1", 6)
-    .tile("b1", "b2", "b3", 4)
-    .cache("b0"),
-    "nested trees": Schedule()
-    .tile("tree", "t0", "t1", 4)
-    .tile("t1", "t2", "t3", 3)
-    .reorder("t0", "t2", "batch", "t3")
-    .cache("t2"),
+    "nested rows, outside": Schedule().tile("batch", "b0", "b1", 6)
+    .tile("b1", "b2", "b3", 4).cache("b0"),
+    "nested trees": Schedule().tile("tree", "t0", "t1", 4).tile("t1", "t2", "t3", 3)
+    .reorder("t0", "t2", "batch", "t3").cache("t2"),
     "parts": Schedule().split("tree", "s0", "s1", 3).cache("s0").cache("s1"),
     "blocks by number": Schedule().tile("batch", "b0", "b1", -3).cache("b0"),
-    "both": Schedule()
-    .tile("batch", "b0", "b1", 4)
-    .tile("tree", "t0", "t1", 3)
-    .reorder("b0", "t0", "b1", "t1")
-    .cache("b0")
-    .cache("t0"),
-}
+    "both": Schedule().tile("batch", "b0", "b1", 4).tile("tree", "t0", "t1", 3)
+    .reorder("b0", "t0", "b1", "t1").cache("b0").cache("t0"),
+}  # fmt: skip
 
 
 @pytest.mark.sampled(10)

@@ -45,15 +45,9 @@ OURS = {
     "tiles of codes": COMPLETE.quantize("b0").represent("tiles"),
     "tiles of values": COMPLETE.represent("tiles"),
     "tiles of a row": LANES.tile_nodes(7, "complete").represent("tiles"),
-    "bitsliced": (
-        Schedule()
-        .tile("batch", "b0", "b1", 64)
-        .reorder("b0", "tree", "b1")
-        .cache_predicates("b0")
-        .vectorize("b1")
-        .represent("bitsliced")
-    ),
-}
+    "bitsliced": Schedule().tile("batch", "b0", "b1", 64).reorder("b0", "tree", "b1")
+    .cache_predicates("b0").vectorize("b1").represent("bitsliced"),
+}  # fmt: skip
 ON_GPU = {
     "rapids on a GPU": Schedule.preset("rapids", threads=8),
     "a shared forest": Schedule.preset("tahoe-shared-forest", rows=8),

@@ -23,19 +23,11 @@ from tests.oracles.mir_interpreter import interpret_mir
 BEFORE, AFTER = "legalize-reductions", "vectorize-trees"
 SCHEDULES = {
     "default": lanes_schedule(),
-    "blocks": Schedule()
-    .tile("batch", "b0", "b1", 8)
-    .parallel("b0")
-    .quantize("b1")
-    .vectorize("tree")
-    .represent("lanes"),
-    "parts": Schedule()
-    .split("batch", "s0", "s1", 3)
-    .quantize("s0")
-    .quantize("s1")
-    .vectorize("tree")
-    .represent("lanes"),
-}
+    "blocks": Schedule().tile("batch", "b0", "b1", 8).parallel("b0").quantize("b1")
+    .vectorize("tree").represent("lanes"),
+    "parts": Schedule().split("batch", "s0", "s1", 3).quantize("s0").quantize("s1")
+    .vectorize("tree").represent("lanes"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
