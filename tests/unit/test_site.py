@@ -9,8 +9,6 @@ from functools import cache
 from itertools import combinations
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 TOCTREE = re.compile(r"^```\{toctree\}\n((?::.*\n)*)\n?((?:.+\n)*)```$", re.M)
@@ -88,20 +86,6 @@ def test_no_two_pages_have_nearly_the_same_title():
     titles = [title(text) for text in pages().values()]
     assert len(titles) > 40
     assert [pair for pair in combinations(titles, 2) if alike(*pair)] == []
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "expected"),
-    [
-        ("Explain predictions: SHAP values", "Explaining predictions", True),
-        ("Tuning", "Tune", True),
-        ("Export a model as a C library", "Models exported as C libraries", True),
-        ("lleaves: a drop-in class", "tl2cgen: drop-in classes", False),
-        ("Supported models", "Serving a model", False),
-    ],
-)
-def test_titles_that_are_alike(one, other, expected):
-    assert alike(one, other) == expected
 
 
 #: Addresses that are out in the world; a question may be added, none renamed.
