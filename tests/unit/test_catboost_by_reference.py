@@ -13,6 +13,7 @@ from skforge.compiler.frontends import load_forest
 from skforge.exceptions import SourceNeededError
 from skforge.sources.find import read_model, source_of
 from tests.by_reference import answer, stored_of
+from tests.sklearn_rows import same_bits
 
 cb = pytest.importorskip("catboost")
 pd = pytest.importorskip("pandas")
@@ -45,12 +46,6 @@ MODELS = {
         "Regressor", NUMBERS, SIGNAL, nan_mode="Max"
     ),
 }
-
-
-def same_bits(found: Any, expected: Any) -> None:
-    found, expected = np.asarray(found), np.asarray(expected)
-    assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
-    assert found.tobytes() == expected.tobytes()
 
 
 def rows_of(frame: Any) -> dict[str, Any]:

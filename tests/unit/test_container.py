@@ -53,6 +53,17 @@ def refusal(path, kind=InvalidModelError):
     return str(error.value).replace(os.fspath(path), "FILE")
 
 
+def damage_of(path):
+    """Return what is said to be wrong with a file."""
+    text, start, end = (
+        refusal(path),
+        "FILE cannot be loaded: ",
+        ". Save the model again.",
+    )
+    assert text.startswith(start) and text.endswith(end)
+    return text.removeprefix(start).removesuffix(end)
+
+
 @pytest.fixture(params=["at once", "by slices"])
 def reading(request, monkeypatch):
     """Read small files as large ones are read, too."""
@@ -184,10 +195,7 @@ def test_files_that_are_none(tmp_path):
     assert refusal(tmp_path) == "FILE cannot be read: Is a directory."
     text = tmp_path / "text"
     text.write_text("tree\nversion=v4\n")
-    assert refusal(text) == (
-        "FILE cannot be loaded: it is damaged (File is not a zip file). "
-        "Save the model again."
-    )
+    assert damage_of(text) == "it is damaged (File is not a zip file)"
 
 
 # ------------------------------------------------------------ other people's zips
@@ -250,8 +258,7 @@ def test_a_forged_file_that_is_right_loads(tmp_path):
 )  # fmt: skip
 def test_manifests_that_are_none(tmp_path, manifest, reason):
     path = forge(tmp_path / "a", manifest)
-    text = f"FILE cannot be loaded: {reason}. Save the model again."
-    assert refusal(path) == text
+    assert damage_of(path) == reason
 
 
 @pytest.mark.parametrize(
@@ -276,34 +283,23 @@ def test_the_releases_of_another_format_are_named(tmp_path, facts, wrote, advice
 @pytest.mark.parametrize(
     "facts",
     [
-        None,
-        [],
-        {},
-        {**described(GOOD), "more": 1},
-        {**described(GOOD), "sha256": 1},
-        described(GOOD, dtype=8),
-        described(GOOD, dtype="|O"),
-        described(GOOD, dtype="<M8[s]"),
-        described(GOOD, dtype="<i8,<i8"),
-        described(GOOD, dtype="i8"),
-        described(GOOD, dtype="|V8"),
-        described(GOOD, dtype="|S0"),
-        {**described(GOOD), "shape": 3},
-        {**described(GOOD), "shape": [True]},
-        {**described(GOOD), "shape": [-3]},
-        {**described(GOOD), "shape": [3.0]},
-        {**described(GOOD), "shape": [1 << 48]},
-        {**described(GOOD), "shape": [1] * 9},
+        *(None, [], {}),
+        *({**described(GOOD), name: 1} for name in ("more", "sha256")),
+        *(
+            described(GOOD, dtype)
+            for dtype in (8, "|O", "<M8[s]", "<i8,<i8", "i8", "|V8", "|S0")
+        ),
+        *(
+            {**described(GOOD), "shape": shape}
+            for shape in (3, [True], [-3], [3.0], [1 << 48], [1] * 9)
+        ),
     ],
     ids=repr,
 )
 def test_descriptions_that_are_none(tmp_path, facts):
     manifest = {**HEAD, "arrays": {"x": facts}}
     path = forge(tmp_path / "a", manifest, {"arrays/x.npy": GOOD})
-    assert refusal(path) == (
-        "FILE cannot be loaded: the description of its array 'x' is wrong. Save the "
-        "model again."
-    )
+    assert damage_of(path) == "the description of its array 'x' is wrong"
 
 
 @pytest.mark.parametrize(
@@ -325,8 +321,7 @@ def test_descriptions_that_are_none(tmp_path, facts):
 def test_arrays_that_are_not_as_described(tmp_path, payload, facts, reason):
     manifest = {**HEAD, "arrays": {"x": {**described(payload), **facts}}}
     path = forge(tmp_path / "a", manifest, {"arrays/x.npy": payload})
-    text = refusal(path)
-    assert text == f"FILE cannot be loaded: {reason}. Save the model again."
+    assert damage_of(path) == reason
 
 
 FORGED = (
@@ -362,18 +357,13 @@ def test_forged_headers_of_arrays_are_not_evaluated(tmp_path, header):
     facts = {**described(GOOD), "sha256": hashlib.sha256(payload).hexdigest()}
     manifest = {**HEAD, "arrays": {"x": facts}}
     path = forge(tmp_path / "a", manifest, {"arrays/x.npy": payload})
-    assert refusal(path) == (
-        "FILE cannot be loaded: the header of its array 'x' is not what its "
-        "manifest.json says. Save the model again."
-    )
+    assert damage_of(path) == HEADER
 
 
 def test_arrays_beyond_any_memory(tmp_path):
     huge = described(GOOD, shape=(1 << 45,))
     path = forge(tmp_path / "a", {**HEAD, "arrays": {"x": huge}})
-    assert refusal(path) == (
-        "FILE cannot be loaded: its arrays are too large. Save the model again."
-    )
+    assert damage_of(path) == "its arrays are too large"
 
 
 @pytest.mark.parametrize(
@@ -382,19 +372,15 @@ def test_arrays_beyond_any_memory(tmp_path):
 def test_entries_are_those_of_the_manifest(tmp_path, members):
     manifest = {**HEAD, "arrays": {"x": described(GOOD)}}
     path = forge(tmp_path / "a", manifest, members)
-    assert refusal(path) == (
-        "FILE cannot be loaded: its entries are not those that its manifest.json "
-        "lists. Save the model again."
-    )
+    assert damage_of(path) == "its entries are not those that its manifest.json lists"
     assert [one.name for one in tmp_path.iterdir()] == ["a"]
 
 
 def test_a_zip_of_something_else(tmp_path):
     with zipfile.ZipFile(tmp_path / "a", "w") as archive:
         archive.writestr("letter.txt", "dear")
-    assert refusal(tmp_path / "a") == (
-        "FILE cannot be loaded: it has no manifest.json, so skforge did not write "
-        "it. Save the model again."
+    assert damage_of(tmp_path / "a") == (
+        "it has no manifest.json, so skforge did not write it"
     )
 
 
@@ -403,27 +389,20 @@ def test_an_entry_twice(tmp_path):
     with zipfile.ZipFile(tmp_path / "a", "w") as archive:
         archive.writestr("manifest.json", "{}")
         archive.writestr("manifest.json", "{}")
-    assert refusal(tmp_path / "a") == (
-        "FILE cannot be loaded: its directory lists an entry twice, or too many "
-        "entries. Save the model again."
+    assert damage_of(tmp_path / "a") == (
+        "its directory lists an entry twice, or too many entries"
     )
 
 
 @pytest.mark.parametrize("comment", [b"", b"skforge ", b"skforge " + b"0" * 64])
 def test_the_comment_vouches_for_the_manifest(tmp_path, comment):
     path = forge(tmp_path / "a", {**HEAD, "arrays": {}}, comment=comment)
-    assert refusal(path) == (
-        "FILE cannot be loaded: the checksum of its manifest.json is wrong. Save the "
-        "model again."
-    )
+    assert damage_of(path) == "the checksum of its manifest.json is wrong"
 
 
 # ------------------------------------------------------------ bombs
 
-BOMB = (
-    "FILE cannot be loaded: its entry {!r} is compressed or has a wrong size. Save "
-    "the model again."
-)
+BOMB = "its entry {!r} is compressed or has a wrong size"
 
 
 def test_nothing_compressed_is_read(tmp_path):
@@ -432,7 +411,7 @@ def test_nothing_compressed_is_read(tmp_path):
     members = {"arrays/x.npy": zeros}
     path = forge(tmp_path / "a", manifest, members, zipfile.ZIP_DEFLATED)
     assert path.stat().st_size < 20_000
-    assert refusal(path) == BOMB.format("manifest.json")
+    assert damage_of(path) == BOMB.format("manifest.json")
 
 
 def test_sizes_are_compared_with_the_file(tmp_path):
@@ -442,15 +421,13 @@ def test_sizes_are_compared_with_the_file(tmp_path):
     entry = content.rindex(b"PK\x01\x02")  # of the last entry in the directory
     struct.pack_into("<II", content, entry + 20, 1 << 31, 1 << 31)
     path.write_bytes(content)
-    assert refusal(path) == BOMB.format("arrays/x.npy")
+    assert damage_of(path) == BOMB.format("arrays/x.npy")
 
 
 def test_a_manifest_has_a_limit(tmp_path, monkeypatch):
     monkeypatch.setattr(_container, "MANIFEST_BYTES", 100)
     path = forge(tmp_path / "a", {**HEAD, "arrays": {}, "x": "x" * 100})
-    assert refusal(path) == (
-        "FILE cannot be loaded: its manifest.json is too large. Save the model again."
-    )
+    assert damage_of(path) == "its manifest.json is too large"
 
 
 # ------------------------------------------------------------ writing in one step

@@ -15,6 +15,7 @@ from skforge.compiler.frontends.lightgbm.categories import named
 from skforge.exceptions import InvalidModelError
 from tests.answers_of import apply_transform, decide, predict_proba
 from tests.refusals import error_of
+from tests.sklearn_rows import same_bits
 
 lgb = pytest.importorskip("lightgbm")
 
@@ -25,16 +26,6 @@ SCHEDULES = {
     "vectorized": Schedule().tile("batch", "b0", "b1", 8).reorder("b0", "tree", "b1")
     .vectorize("b1").represent("sparse"),
 }  # fmt: skip
-
-
-def same_bits(actual, expected):
-    expected = np.asarray(expected)
-    assert actual.dtype == expected.dtype
-    assert actual.shape == expected.shape
-    if actual.dtype == np.float64:  # -0.0 is not 0.0, and NaN is itself
-        actual, expected = (np.ascontiguousarray(a) for a in (actual, expected))
-        actual, expected = actual.view(np.int64), expected.view(np.int64)
-    np.testing.assert_array_equal(actual, expected)
 
 
 def make_rows(seed=0, missing=0.1):

@@ -100,91 +100,45 @@ def first_node(dump: dict[str, Any], kind: str) -> dict[str, Any]:
 
 
 FAULTS: dict[str, tuple[Any, type[SkforgeError], str]] = {
-    "version": (
-        lambda d: d.update(version="v9"),
-        UnsupportedModelError,
-        "The model has the format version 'v9', but only v2, v3, v4 are supported.",
-    ),
-    "no version": (
-        lambda d: d.pop("version"),
-        UnsupportedModelError,
-        "The model has the format version None, but only v2, v3, v4 are supported.",
-    ),
-    "something new": (
-        lambda d: d.update(rotation=3),
-        UnsupportedModelError,
+    "version": (lambda d: d.update(version="v9"), UnsupportedModelError,
+        "The model has the format version 'v9', but only v2, v3, v4 are supported."),
+    "no version": (lambda d: d.pop("version"), UnsupportedModelError,
+        "The model has the format version None, but only v2, v3, v4 are supported."),
+    "something new": (lambda d: d.update(rotation=3), UnsupportedModelError,
         "'rotation' of the model is unknown, which may change predictions, so the "
-        "model cannot be compiled.",
-    ),
-    "something new in a node": (
-        lambda d: node(d).update(bias=1.0),
+        "model cannot be compiled."),
+    "something new in a node": (lambda d: node(d).update(bias=1.0),
         UnsupportedModelError,
         "'bias' of tree 0 is unknown, which may change predictions, so the model "
-        "cannot be compiled.",
-    ),
-    "another test": (
-        lambda d: node(d).update(decision_type=">"),
-        UnsupportedModelError,
+        "cannot be compiled."),
+    "another test": (lambda d: node(d).update(decision_type=">"), UnsupportedModelError,
         "A test '>' of tree 0 is unknown, which may change predictions, so the model "
-        "cannot be compiled.",
-    ),
-    "no trees": (
-        lambda d: d.pop("tree_info"),
-        InvalidModelError,
-        f"tree_info is not a list{DAMAGED}",
-    ),
-    "no child": (
-        lambda d: node(d).pop("left_child"),
-        InvalidModelError,
-        f"tree 0 holds something that is not a node{DAMAGED}",
-    ),
-    "a circle": (
-        lambda d: node(d).update(left_child=node(d)),
-        InvalidModelError,
-        f"a node of tree 0 stands there twice{DAMAGED}",
-    ),
-    "a gap": (
-        lambda d: node(d).update(split_index=90),
-        InvalidModelError,
-        f"the nodes of tree 0 are not numbered from 0{DAMAGED}",
-    ),
-    "leaves": (
-        lambda d: d["tree_info"][0].update(num_leaves=3),
-        InvalidModelError,
-        f"num_leaves of tree 0 is not 9{DAMAGED}",
-    ),
-    "a feature": (
-        lambda d: node(d).update(split_feature=True),
-        InvalidModelError,
-        f"split_feature holds something that is not a number{DAMAGED}",
-    ),
-    "a threshold": (
-        lambda d: first_node(d, "<=").update(threshold="0.5"),
-        InvalidModelError,
-        f"tree 0 holds '0.5' where a number must be{DAMAGED}",
-    ),
-    "a side": (
-        lambda d: node(d).update(default_left=1),
-        InvalidModelError,
-        f"default_left of tree 0 is 1{DAMAGED}",
-    ),
-    "a name": (
-        lambda d: d["feature_names"].append(5),
-        InvalidModelError,
-        f"feature_names is not text{DAMAGED}",
-    ),
-    "a set": (
-        lambda d: first_node(d, "==").update(threshold="1||x"),
-        InvalidModelError,
-        f"threshold = '1||x' of tree 0 is not a set of categories{DAMAGED}",
-    ),
-    "a large category": (
-        lambda d: first_node(d, "==").update(threshold="16777216"),
+        "cannot be compiled."),
+    "no trees": (lambda d: d.pop("tree_info"), InvalidModelError,
+        f"tree_info is not a list{DAMAGED}"),
+    "no child": (lambda d: node(d).pop("left_child"), InvalidModelError,
+        f"tree 0 holds something that is not a node{DAMAGED}"),
+    "a circle": (lambda d: node(d).update(left_child=node(d)), InvalidModelError,
+        f"a node of tree 0 stands there twice{DAMAGED}"),
+    "a gap": (lambda d: node(d).update(split_index=90), InvalidModelError,
+        f"the nodes of tree 0 are not numbered from 0{DAMAGED}"),
+    "leaves": (lambda d: d["tree_info"][0].update(num_leaves=3), InvalidModelError,
+        f"num_leaves of tree 0 is not 9{DAMAGED}"),
+    "a feature": (lambda d: node(d).update(split_feature=True), InvalidModelError,
+        f"split_feature holds something that is not a number{DAMAGED}"),
+    "a threshold": (lambda d: first_node(d, "<=").update(threshold="0.5"),
+        InvalidModelError, f"tree 0 holds '0.5' where a number must be{DAMAGED}"),
+    "a side": (lambda d: node(d).update(default_left=1), InvalidModelError,
+        f"default_left of tree 0 is 1{DAMAGED}"),
+    "a name": (lambda d: d["feature_names"].append(5), InvalidModelError,
+        f"feature_names is not text{DAMAGED}"),
+    "a set": (lambda d: first_node(d, "==").update(threshold="1||x"), InvalidModelError,
+        f"threshold = '1||x' of tree 0 is not a set of categories{DAMAGED}"),
+    "a large category": (lambda d: first_node(d, "==").update(threshold="16777216"),
         UnsupportedModelError,
         "A category of tree 0 is 16777216 or more; number the categories from 0 "
-        "without gaps.",
-    ),
-}
+        "without gaps."),
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

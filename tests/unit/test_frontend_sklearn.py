@@ -12,14 +12,9 @@ from skforge.compiler.frontends import load_forest
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 from tests.answers_of import apply_transform, decide, predict_proba
 from tests.refusals import error_of
+from tests.sklearn_rows import same_bits
 
 N = 300
-
-
-def same_bits(actual, expected):
-    assert actual.shape == expected.shape
-    assert actual.dtype == expected.dtype == np.float64
-    assert np.ascontiguousarray(actual).tobytes() == expected.tobytes(order="C")
 
 
 def make(name, **params):

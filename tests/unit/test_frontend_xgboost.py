@@ -20,21 +20,12 @@ from skforge.exceptions import (
 from tests.answers_of import apply_transform, decide, predict_proba
 from tests.plain import plain
 from tests.refusals import error_of
+from tests.sklearn_rows import same_bits
 
 xgb = pytest.importorskip("xgboost")
 VERSION = tuple(int(part) for part in xgb.__version__.split(".")[:2])
 
 N = 400
-
-
-def same_bits(actual, expected):
-    expected = np.asarray(expected)
-    assert actual.dtype == expected.dtype
-    assert actual.shape == expected.shape
-    if actual.dtype == np.float32:  # -0.0 is not 0.0, and NaN is itself
-        actual, expected = (np.ascontiguousarray(a) for a in (actual, expected))
-        actual, expected = actual.view(np.int32), expected.view(np.int32)
-    np.testing.assert_array_equal(actual, expected)
 
 
 def make_rows(seed=0, missing=0.1):

@@ -109,27 +109,17 @@ REFUSED = {
     "rows late": ((GRID, IN), "copy_in after the launches"),
     "results early": ((OUT, GRID), "copy_out before the launches"),
     "a launch too many": ((GRID, OUT, GRID), "a launch after copy_out"),
-    "part of a model": (
-        (lir.Transfer("upload", X, (N,)), GRID),
-        "an upload is of all elements, a copy has a shape",
-    ),
-    "no shape": (
-        (lir.Transfer("copy_in", X), GRID),
-        "an upload is of all elements, a copy has a shape",
-    ),
-    "scratch": (
-        (lir.Alloc(MINE, N), lir.Transfer("copy_in", MINE, (N,)), GRID),
-        "@mine is scratch, which the host does not have",
-    ),
-    "no such buffer": (
-        (lir.Transfer("copy_in", MINE, (N,)), GRID),
-        "@mine is not defined",
-    ),
-    "no such extent": (
-        (lir.Transfer("copy_in", X, (Value("m", I64),)), GRID),
-        "%m is not defined",
-    ),
-}
+    "part of a model": ((lir.Transfer("upload", X, (N,)), GRID),
+        "an upload is of all elements, a copy has a shape"),
+    "no shape": ((lir.Transfer("copy_in", X), GRID),
+        "an upload is of all elements, a copy has a shape"),
+    "scratch": ((lir.Alloc(MINE, N), lir.Transfer("copy_in", MINE, (N,)), GRID),
+        "@mine is scratch, which the host does not have"),
+    "no such buffer": ((lir.Transfer("copy_in", MINE, (N,)), GRID),
+        "@mine is not defined"),
+    "no such extent": ((lir.Transfer("copy_in", X, (Value("m", I64),)), GRID),
+        "%m is not defined"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", REFUSED)

@@ -17,6 +17,7 @@ from tests.lir_loops import for_
 from tests.lir_tools import run
 from tests.refusals import error_of
 
+
 def test_a_plane_outside_its_table() -> None:
     b = Builder()
     b.let(lir.LoadPlane(Buffer("bits", U8), b.const(2)), Plane(16), "p")

@@ -44,22 +44,15 @@ WHOLE: dict[str, tuple[Schedule, Reduction, str]] = {
     "interleaved": (BLOCKS.interleave("b1", 2).unroll_walk("b1", 1), "exact", ""),
     "vectorized": (BLOCKS.vectorize("b1").cache("b0"), "fast", ""),
     "specialized": (Schedule().specialize("tree"), "fast", "specialize-depths"),
-    "reproducible": (
-        BLOCKS.parallel("tree").vector_reduce("tree", 4),
-        "reproducible",
-        "interleave-walks",
-    ),
+    "reproducible": (BLOCKS.parallel("tree").vector_reduce("tree", 4), "reproducible",
+        "interleave-walks"),
     "atomic": (
         Schedule().reorder("tree", "batch").parallel("tree").atomic_reduce("tree"),
         "fast",
         "legalize-reductions",
     ),
-    "shared": (
-        Schedule().preset("rapids"),
-        "exact",
-        "legalize-reductions",
-    ),
-}
+    "shared": (Schedule().preset("rapids"), "exact", "legalize-reductions"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", WHOLE)

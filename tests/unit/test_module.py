@@ -53,7 +53,7 @@ def test_arguments_of_the_libraries_have_an_advice(name: str, advice: str) -> No
 
 def test_a_module_says_where_predict_proba_is() -> None:
     assert not hasattr(MODULE, "predict_proba")
-    assert error_of(AttributeError, MODULE.predict_proba, ROWS) == (
+    assert error_of(AttributeError, getattr, MODULE, "predict_proba") == (
         "'CompiledModule' object has no attribute 'predict_proba'; its predict returns "
         "what a Booster's does, the probabilities of a classifier, and CompiledForest "
         "has the methods of scikit-learn"
@@ -67,93 +67,57 @@ def test_a_module_says_where_predict_proba_is() -> None:
 
 ENCODE = "encode texts, dates and categories as numbers the way the model was trained."
 REFUSED: dict[str, tuple[Any, str]] = {
-    "one row alone": (
-        ROWS[0],
+    "one row alone": (ROWS[0],
         "rows must be two-dimensional, with one row per sample. Got shape (5,) "
-        "instead. Use X.reshape(1, -1) for one row.",
-    ),
-    "no rows": (
-        [],
+        "instead. Use X.reshape(1, -1) for one row."),
+    "no rows": ([],
         "rows must be two-dimensional, with one row per sample. Got shape (0,) "
-        "instead. Give at least one row.",
-    ),
-    "three dimensions": (
-        ROWS[None],
+        "instead. Give at least one row."),
+    "three dimensions": (ROWS[None],
         "rows must be two-dimensional, with one row per sample. Got shape (1, 50, 5) "
-        "instead. Use X.reshape(1, -1) to make one row of each X[i].",
-    ),
-    "nothing": (
-        None,
-        "rows are None; pass an array or a data frame of shape (n_rows, 5).",
-    ),
-    "a dict": (
-        {"a": [1.0]},
+        "instead. Use X.reshape(1, -1) to make one row of each X[i]."),
+    "nothing": (None,
+        "rows are None; pass an array or a data frame of shape (n_rows, 5)."),
+    "a dict": ({"a": [1.0]},
         "rows are a dict; pass pandas.DataFrame(rows), with its columns in the order "
-        "of training.",
-    ),
-    "dicts": (
-        [{"a": 1.0}],
+        "of training."),
+    "dicts": ([{"a": 1.0}],
         "rows are a list of dicts; pass pandas.DataFrame(rows), with its columns in "
-        "the order of training.",
-    ),
-    "a path": (
-        "rows.csv",
-        "rows are the text or path 'rows.csv'; read the file, then pass an array or a "
-        "data frame of shape (n_rows, 5).",
-    ),
-    "a generator": (
-        (row for row in ROWS),
+        "the order of training."),
+    "a path": ("rows.csv",
+        "rows are the text or path 'rows.csv'; read the file, then pass an array or "
+        "a data frame of shape (n_rows, 5)."),
+    "a generator": ((row for row in ROWS),
         "rows are of type generator, which is not a table; pass an array or a data "
-        "frame of shape (n_rows, 5).",
-    ),
-    "a set": (
-        {1.0, 2.0},
-        "rows are of type set, which is not a table; pass an array or a data frame of "
-        "shape (n_rows, 5).",
-    ),
-    "unequal rows": (
-        [[1, 2, 3, 4, 5], [1, 2]],
+        "frame of shape (n_rows, 5)."),
+    "a set": ({1.0, 2.0},
+        "rows are of type set, which is not a table; pass an array or a data frame "
+        "of shape (n_rows, 5)."),
+    "unequal rows": ([[1, 2, 3, 4, 5], [1, 2]],
         "rows do not form a rectangular array: row 0 has 5 values and row 1 has 2; "
-        "pass NaN where a value is missing.",
-    ),
-    "too few columns": (
-        ROWS[:, :4],
-        "the model was trained on 5 features, but the rows have 4 columns.",
-    ),
-    "no rows of too many columns": (
-        np.zeros((0, 6), np.float32),
-        "the model was trained on 5 features, but the rows have 6 columns.",
-    ),
-    "strings": (
-        np.array([["a"] * 5]),
-        f"row 0 has 'a' in column 0; {ENCODE}",
-    ),
-    "bytes": (
-        np.zeros((2, 5), "S3"),
-        f"row 0 has b'' in column 0; {ENCODE}",
-    ),
-    "dates": (
-        np.zeros((2, 5), "M8[s]"),
-        f"row 0 has 1970-01-01T00:00:00 in column 0; {ENCODE}",
-    ),
+        "pass NaN where a value is missing."),
+    "too few columns": (ROWS[:, :4],
+        "the model was trained on 5 features, but the rows have 4 columns."),
+    "no rows of too many columns": (np.zeros((0, 6), np.float32),
+        "the model was trained on 5 features, but the rows have 6 columns."),
+    "strings": (np.array([["a"] * 5]), f"row 0 has 'a' in column 0; {ENCODE}"),
+    "bytes": (np.zeros((2, 5), "S3"), f"row 0 has b'' in column 0; {ENCODE}"),
+    "dates": (np.zeros((2, 5), "M8[s]"),
+        f"row 0 has 1970-01-01T00:00:00 in column 0; {ENCODE}"),
     "objects that are no numbers": (
         np.array([[None, 1, "2", 3, 4], [0, 1, 2, "a", "b"]], object),
         f"row 1 has 'a' in column 3; {ENCODE}",
     ),
-    "complex numbers": (
-        ROWS.astype(np.complex128),
-        "rows are complex numbers; pass real numbers.",
-    ),
+    "complex numbers": (ROWS.astype(np.complex128),
+        "rows are complex numbers; pass real numbers."),
     "sparse rows with an entry twice": (
         sparse.csr_matrix((np.ones(2), [1, 1], [0, 2]), shape=(1, 5)),
         "the sparse rows have several entries for the same place; add them up with "
         "X.sum_duplicates(), or keep only one of them.",
     ),
-    "sparse rows of another width": (
-        sparse.csr_matrix((2, 4)),
-        "the model was trained on 5 features, but the rows have 4 columns.",
-    ),
-}
+    "sparse rows of another width": (sparse.csr_matrix((2, 4)),
+        "the model was trained on 5 features, but the rows have 4 columns."),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", REFUSED)
@@ -185,72 +149,44 @@ HOST = Target.host()
 OTHER = Target.x86_64() if HOST.arch == "aarch64" else Target.aarch64()
 
 WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
-    "a list": (
-        {"schedule": [S]},
-        InvalidInputError,
+    "a list": ({"schedule": [S]}, InvalidInputError,
         "schedule must be a Schedule, a preset's name, a dict of batch ranges to "
-        "these, or None; got list.",
-    ),
-    "true for a number": (
-        {"schedule": {(True, 2): S}},
-        ScheduleError,
-        "(True, 2)" + RANGE,
-    ),
-    "empty table": (
-        {"schedule": {}},
-        ScheduleError,
-        "the dict of batch ranges has no schedule; give at least one.",
-    ),
+        "these, or None; got list."),
+    "true for a number": ({"schedule": {(True, 2): S}}, ScheduleError,
+        "(True, 2)" + RANGE),
+    "empty table": ({"schedule": {}}, ScheduleError,
+        "the dict of batch ranges has no schedule; give at least one."),
     "number for a range": ({"schedule": {1: S}}, ScheduleError, "1" + RANGE),
     "empty range": ({"schedule": {(5, 2): S}}, ScheduleError, "(5, 2)" + RANGE),
     "negative range": ({"schedule": {(-1, 2): S}}, ScheduleError, "(-1, 2)" + RANGE),
-    "no schedule": (
-        {"schedule": {(1, None): 2}},
-        ScheduleError,
+    "no schedule": ({"schedule": {(1, None): 2}}, ScheduleError,
         "the batch range (1, None) must have a Schedule or a preset's name, not an "
-        "int.",
-    ),
-    "overlap": (
-        {"schedule": {(3, None): S, (1, 5): S}},
-        ScheduleError,
+        "int."),
+    "overlap": ({"schedule": {(3, None): S, (1, 5): S}}, ScheduleError,
         "the batch ranges [(1, 5), (3, None)] overlap; give each batch size only one "
-        "schedule.",
-    ),
-    "overlap of an open range": (
-        {"schedule": {(1, None): S, (8, 9): S}},
-        ScheduleError,
+        "schedule."),
+    "overlap of an open range": ({"schedule": {(1, None): S, (8, 9): S}}, ScheduleError,
         "the batch ranges [(1, None), (8, 9)] overlap; give each batch size only one "
-        "schedule.",
-    ),
-    "reduction": (
-        {"reduction": "quick"},
-        InvalidInputError,
-        "reduction must be one of exact, reproducible, fast. Got 'quick' instead.",
-    ),
+        "schedule."),
+    "reduction": ({"reduction": "quick"}, InvalidInputError,
+        "reduction must be one of exact, reproducible, fast. Got 'quick' instead."),
     "no threads": ({"n_jobs": 0}, InvalidInputError, N_JOBS.format(0)),
     "named threads": ({"n_jobs": "all"}, InvalidInputError, N_JOBS.format("'all'")),
     "half a thread": ({"n_jobs": 0.5}, InvalidInputError, N_JOBS.format(0.5)),
-    "other machine": (
-        {"target": OTHER},
-        TargetError,
+    "other machine": ({"target": OTHER}, TargetError,
         f"Code for {OTHER.arch} does not run on this {HOST.arch} machine; use "
-        f"target='cpu', or compile on an {OTHER.arch} machine.",
-    ),
-    "CPU's schedule": (
-        {"schedule": Schedule().parallel("batch"), "target": "emulated"},
+        f"target='cpu', or compile on an {OTHER.arch} machine."),
+    "CPU's schedule": ({"schedule": Schedule().parallel("batch"), "target": "emulated"},
         ScheduleError,
         'the schedule Schedule().parallel("batch") maps no loop to a GPU, but the '
-        "target is 'emulated'; use gpu_dimension, or target='cpu'.",
-    ),
-    "GPU's schedule": (
-        {"schedule": Schedule().gpu_dimension("batch", "grid.x")},
+        "target is 'emulated'; use gpu_dimension, or target='cpu'."),
+    "GPU's schedule": ({"schedule": Schedule().gpu_dimension("batch", "grid.x")},
         ScheduleError,
         'gpu_dimension("batch", "grid.x") maps a loop to a GPU, but the target is a '
         "CPU.\n"
         "  for batch in 0 to n_rows:   grid.x        <-- here\n"
-        "    for tree in 0 to 7:",
-    ),
-}
+        "    for tree in 0 to 7:"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", WRONG)

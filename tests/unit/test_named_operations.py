@@ -39,23 +39,15 @@ TILE_HOP = ["load_feature_index", "load_threshold", "load_tile_shape", "move_to_
 CASES = {
     # A leaf's exit leads back to it, so the loop needs no is_leaf.
     "sparse": (S, ["get_root", "load_tile", *HOP, "get_leaf_value"]),
-    "unrolled": (
-        S.unroll_walk("tree", 2),
-        ["get_root", *["load_tile", *HOP] * 2, "load_tile", *HOP, "get_leaf_value"],
-    ),
-    "array": (
-        S.represent("array"),
-        ["get_root", "load_tile", *HOP, "is_leaf", "get_leaf_value"],
-    ),
-    "tiles of nodes": (
-        S.tile_nodes(3),
-        ["get_root", "load_tile", "is_leaf", *TILE_HOP, "get_leaf_value"],
-    ),
-    "a plugin": (
-        S.represent(toy_representation.Toy.name),
-        ["get_root", "load_tile", *HOP, "is_leaf", "get_leaf_value"],
-    ),
-}
+    "unrolled": (S.unroll_walk("tree", 2),
+        ["get_root", *["load_tile", *HOP] * 2, "load_tile", *HOP, "get_leaf_value"]),
+    "array": (S.represent("array"),
+        ["get_root", "load_tile", *HOP, "is_leaf", "get_leaf_value"]),
+    "tiles of nodes": (S.tile_nodes(3),
+        ["get_root", "load_tile", "is_leaf", *TILE_HOP, "get_leaf_value"]),
+    "a plugin": (S.represent(toy_representation.Toy.name),
+        ["get_root", "load_tile", *HOP, "is_leaf", "get_leaf_value"]),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES)
