@@ -350,8 +350,7 @@ def encoded(step: str, last: str) -> Any:
 
 def one_hot(encoder: Any = None) -> Any:
     return compose.make_column_transformer(
-        (encoder or pre.OneHotEncoder(), ["sex"]),
-        ("passthrough", ["age", "x"]),
+        (encoder or pre.OneHotEncoder(), ["sex"]), ("passthrough", ["age", "x"])
     )
 
 
@@ -529,9 +528,7 @@ MEMBERS: dict[str, Kind] = {
         "self-training": (SelfTrainingClassifier(SMALL), "some"),
         "target of a stack": (
             compose.TransformedTargetRegressor(
-                stack(TREES, final_estimator=Ridge()),
-                func=np.cbrt,
-                inverse_func=np.exp,
+                stack(TREES, final_estimator=Ridge()), func=np.cbrt, inverse_func=np.exp
             ),
             "values",
         ),

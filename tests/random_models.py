@@ -34,12 +34,7 @@ from skforge.compiler.forest.reference import draw_rows, reference_leaves, refer
 from skforge.compiler.outputs.functions import UNKNOWN
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import SkforgeError, UnsupportedModelError
-from tests.answers_of import (
-    apply_transform,
-    class_labels,
-    decide,
-    predict_proba,
-)
+from tests.answers_of import apply_transform, class_labels, decide, predict_proba
 from tests.onnx_models import MODES, POSTS, RandomTrees, make_model
 from tests.plain import plain
 from tests.reliability.oracle import same

@@ -22,7 +22,7 @@ _SUMMARY = re.compile(r"^=+ .*?(\d+) passed.* in ([\d.]+)s", re.MULTILINE)
 SENTENCES = {
     "README.md": [
         "runs those of core, [core tests] in [core minutes] on [machine]. `.ci/run` "
-        "runs the [others tests] others, too, in [others minutes] more",
+        "runs the [others tests] others, too, in [others minutes] more"
     ],
     "CONTRIBUTING.md": [
         "| core | [core tests] tests of single parts",

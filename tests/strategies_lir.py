@@ -82,10 +82,7 @@ def _numbers(random: np.random.Generator, element: Scalar) -> np.ndarray[Any, An
 
 @st.composite
 def lir_programs(
-    draw: st.DrawFn,
-    vectors: bool = True,
-    parallel: bool = True,
-    size: int = 12,
+    draw: st.DrawFn, vectors: bool = True, parallel: bool = True, size: int = 12
 ) -> Program:
     """Draw a program of about ``size`` statements, nested ones not counted."""
     return _Writer(draw, vectors, parallel).program(size)

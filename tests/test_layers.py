@@ -27,11 +27,7 @@ LAYERS = (
         "skforge.exceptions",
         "skforge.runtime",
     ),
-    (
-        "skforge.compiler.forest",
-        "skforge.compiler.system",
-        "skforge.compiler.target",
-    ),
+    ("skforge.compiler.forest", "skforge.compiler.system", "skforge.compiler.target"),
     (
         "skforge.compiler.frontends",
         "skforge.compiler.outputs",
@@ -286,7 +282,7 @@ def run(on_gpu, gpu_dimension, chip, cuda_text, gpu_min_rows):
     raise ValueError("a GPU is needed", "skforge.gpu.backend", "HIP")  # of GPUs
 '''
     assert names_of_gpus(source) == [
-        *("on_gpu", "cuda_text", '"skforge.gpu.backend"', '"hip"'),
+        *("on_gpu", "cuda_text", '"skforge.gpu.backend"', '"hip"')
     ]
 
 

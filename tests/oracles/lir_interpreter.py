@@ -45,12 +45,7 @@ class InterpretedFunction:
         exec(compile(self.text, self._file, "exec"), names)
         self._run: Callable[..., None] = names["run"]
 
-    def __call__(
-        self,
-        args: Mapping[str, Any],
-        *,
-        shuffle: int | None = None,
-    ) -> None:
+    def __call__(self, args: Mapping[str, Any], *, shuffle: int | None = None) -> None:
         """Run in place on the arrays of ``args``."""
         params = self.function.params
         if wrong := {p.name for p in params} ^ set(args):

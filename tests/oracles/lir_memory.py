@@ -130,12 +130,7 @@ def gather(
     return result
 
 
-def scatter(
-    raw: Array,
-    index: Array,
-    element_bytes: int,
-    values: Array,
-) -> None:
+def scatter(raw: Array, index: Array, element_bytes: int, values: Array) -> None:
     """Store lane by lane; indices must be distinct."""
     starts = index.astype(np.int64) * element_bytes
     size = values.itemsize

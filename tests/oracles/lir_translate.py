@@ -20,19 +20,9 @@ from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import Buffer, Scalar, Stmt, Value
 from skforge.compiler.ir.lir.walk import statements, written
 from tests.oracles.lir_memory import Block, Private
-from tests.oracles.lir_planes import (
-    load_plane,
-    planes_to_index,
-    store_plane,
-)
+from tests.oracles.lir_planes import load_plane, planes_to_index, store_plane
 from tests.oracles.lir_races import Races
-from tests.oracles.lir_values import (
-    NAMESPACE,
-    constant,
-    op_lines,
-    scalar_text,
-    wrapped,
-)
+from tests.oracles.lir_values import NAMESPACE, constant, op_lines, scalar_text, wrapped
 
 # Names that the text may use.
 GLOBALS: dict[str, Any] = {

@@ -204,9 +204,7 @@ def dictionaries_of_numbers(t: Trial) -> None:
         return rows.assign(k=pd.Series(column, index=rows.index, dtype=kind))
 
     t.ask(
-        "no gaps",
-        lambda: loaded.predict(coded(X[1:3])),
-        lambda: model.predict(X[1:3]),
+        "no gaps", lambda: loaded.predict(coded(X[1:3])), lambda: model.predict(X[1:3])
     )
     t.ask("gaps", lambda: loaded.predict(coded(X)), lambda: model.predict(X))
 

@@ -77,12 +77,7 @@ class SourceDevice:
         """
         letters = "".join(_TYPES[type_][0] for type_, _ in args)
         header = LaunchHeader(
-            kernel.encode(),
-            letters.encode(),
-            grid,
-            block,
-            shared_bytes,
-            self.order,
+            kernel.encode(), letters.encode(), grid, block, shared_bytes, self.order
         )
         error = self.run(header, [_slot(*arg) for arg in args])
         if error:

@@ -18,12 +18,7 @@ import numpy as np
 import pytest
 
 from skforge import InvalidModelError, UnsupportedModelError, _container
-from skforge._container import (
-    Container,
-    content_of,
-    read_container,
-    write_container,
-)
+from skforge._container import Container, content_of, read_container, write_container
 from skforge._version import FORMAT, __version__
 from skforge.exceptions import ModelNotFoundError
 

@@ -19,9 +19,7 @@ from skforge.compiler.defaults.cpu import default_schedules
 from skforge.compiler.defaults.walks import walking_schedules
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.schedule.directives import Interleave
-from skforge.compiler.schedule.families import (
-    lanes_schedule,
-)
+from skforge.compiler.schedule.families import lanes_schedule
 from skforge.compiler.schedule.ranges import BATCH_RANGES, BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target

@@ -34,10 +34,7 @@ TILES = Schedule().tile("tree", "t0", "t1", 3).reorder("t0", "batch", "t1")
 
 
 def lowered(
-    made: Forest | str,
-    schedule: Schedule,
-    reduction: str = "exact",
-    level: str = "v3",
+    made: Forest | str, schedule: Schedule, reduction: str = "exact", level: str = "v3"
 ) -> Lowered:
     made = forest(made) if isinstance(made, str) else made
     hir = driver.build_hir(made, schedule, reduction)
@@ -452,10 +449,7 @@ def nest_of(function: lir.Function, body: tuple | None = None) -> list:
         (TREES, [["tree", ["batch"]]]),
         (BLOCKS, [["b0", ["tree", ["b1"]]]]),
         (ROWS.split("tree", "s0", "s1", 3), [["batch", ["s0"], ["s1"]]]),
-        (
-            TREES.split("tree", "s0", "s1", 3),
-            [["s0", ["batch"]], ["s1", ["batch"]]],
-        ),
+        (TREES.split("tree", "s0", "s1", 3), [["s0", ["batch"]], ["s1", ["batch"]]]),
         (
             ROWS.tile("tree", "t0", "t1", -2).reorder("t0", "batch", "t1"),
             [["t0", ["batch", ["t1"]]]],

@@ -332,10 +332,7 @@ COMPARE = {
 
 
 @pytest.mark.parametrize("comparison", list(COMPARE))
-@given(
-    threshold=st.floats(allow_nan=False),
-    value=st.floats(width=32, allow_nan=False),
-)
+@given(threshold=st.floats(allow_nan=False), value=st.floats(width=32, allow_nan=False))
 def test_rounded_thresholds_decide_as_the_exact_ones(comparison, threshold, value):
     rounded = round_thresholds([threshold], comparison, np.float32)
     assert rounded.dtype == np.float32

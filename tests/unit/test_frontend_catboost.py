@@ -12,10 +12,7 @@ import pytest
 from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.outputs import catboost as of_catboost
-from skforge.exceptions import (
-    InvalidModelError,
-    UnsupportedModelError,
-)
+from skforge.exceptions import InvalidModelError, UnsupportedModelError
 from tests.plain import plain
 from tests.refusals import error_of
 

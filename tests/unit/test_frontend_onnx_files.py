@@ -270,10 +270,7 @@ def test_chains_of_several_tracks_are_refused():
     ],
 )
 def test_unsupported_sets(members, text):
-    attributes = ensemble(
-        nodes_modes=MEMBER,
-        membership_values=numbers(*members),
-    )
+    attributes = ensemble(nodes_modes=MEMBER, membership_values=numbers(*members))
     model = make_model("TreeEnsemble", attributes, 2, version=5)
     assert refusal(UnsupportedModelError, model) == text
 

@@ -16,12 +16,7 @@ from skforge.exceptions import (
     InvalidModelError,
     UnsupportedModelError,
 )
-from tests.onnx_models import (
-    RandomTrees,
-    make_model,
-    run,
-    tensor,
-)
+from tests.onnx_models import RandomTrees, make_model, run, tensor
 
 
 def regressor(trees: RandomTrees, n_targets: int, **attributes: Any) -> dict[str, Any]:

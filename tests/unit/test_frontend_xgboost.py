@@ -13,10 +13,7 @@ from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.forest.reference import draw_rows, reference_leaves, reference_raw
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.frontends.xgboost.model import _names_of, forest_from_document
-from skforge.exceptions import (
-    InvalidModelError,
-    UnsupportedModelError,
-)
+from skforge.exceptions import InvalidModelError, UnsupportedModelError
 from tests.answers_of import apply_transform, decide, predict_proba
 from tests.plain import plain
 from tests.refusals import error_of

@@ -80,7 +80,7 @@ def test_dropout_up_to_3_2_has_no_vector_leaves():
     trees = doc["learner"]["gradient_booster"]
     weights = trees["model"].pop("weight_drop")
     doc["learner"]["gradient_booster"] = {
-        **{"name": "dart", "gbtree": trees, "weight_drop": weights},
+        **{"name": "dart", "gbtree": trees, "weight_drop": weights}
     }
     error = error_of(InvalidModelError, forest_from_document, doc)
     what = "DART of XGBoost up to 3.2 has no vector leaves"

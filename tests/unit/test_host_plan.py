@@ -21,12 +21,7 @@ from skforge.compiler.ir.lir.nodes import (
     Value,
 )
 from skforge.exceptions import CompilerError
-from skforge.gpu.codegen.host_plan import (
-    POINTER,
-    Argument,
-    HostPlan,
-    evaluate,
-)
+from skforge.gpu.codegen.host_plan import POINTER, Argument, HostPlan, evaluate
 from tests.gpu_kernels import Launches, plan_of, walk_function
 from tests.lir_loops import for_
 from tests.oracles.lir_interpreter import interpret_lir

@@ -24,9 +24,7 @@ EXPANDED = (
     mir.Let(("%n",), mir.GetRoot(("%t",))),
     mir.Let(("%m",), mir.TraverseTreeTile(("%t",), ("%n",), (ROW,), False)),
     mir.WalkLoop(
-        ("%e",),
-        ("%m",),
-        mir.TraverseTreeTile(("%t",), ("%a",), (ROW,), True),
+        ("%e",), ("%m",), mir.TraverseTreeTile(("%t",), ("%a",), (ROW,), True)
     ),
     mir.Let(("%p",), mir.GetLeafValue(("%t",), ("%e",))),
     ADD,

@@ -79,8 +79,7 @@ def test_weights_of_rows_keep_their_bits(weight):
 
 
 @pytest.mark.parametrize(
-    "offset",
-    [[], [0], [0, 1 << 40], [0, -1], [[0, 1]], [0.5, 1], [0, 1 << 40, 9]],
+    "offset", [[], [0], [0, 1 << 40], [0, -1], [[0, 1]], [0.5, 1], [0, 1 << 40, 9]]
 )
 def test_trees_that_are_none_take_no_memory(offset):
     def change(arrays):

@@ -59,8 +59,7 @@ ON_GPU = {
 
 @pytest.mark.parametrize("name", ["array", "reorg"])
 @pytest.mark.parametrize(
-    ("depth", "size"),
-    [(40, "50,331,648 MiB"), (1200, "over 2**60 bytes")],
+    ("depth", "size"), [(40, "50,331,648 MiB"), (1200, "over 2**60 bytes")]
 )
 def test_complete_trees_too_deep_are_refused(name: str, depth: int, size: str) -> None:
     made = drawn(3 if depth == 40 else 1, depth, shape="chain")

@@ -100,9 +100,7 @@ LEGAL = {
 }  # fmt: skip
 
 # Legal where they are written, but no target takes them yet.
-WRITTEN_ONLY = {
-    "cache_predicates": predicates(),
-}
+WRITTEN_ONLY = {"cache_predicates": predicates()}
 
 
 @pytest.mark.parametrize("name", LEGAL)

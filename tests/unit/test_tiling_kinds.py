@@ -88,10 +88,7 @@ def test_texts_name_given_tiles_briefly() -> None:
 
 NO_NUMBERS = "for each tree a list with the tile's number"
 WRONG = {
-    "trees": (
-        lambda ids: ids[1:],
-        "has numbers for 6 trees, but the forest has 7.",
-    ),
+    "trees": (lambda ids: ids[1:], "has numbers for 6 trees, but the forest has 7."),
     "nodes": (
         lambda ids: [ids[0][:-1], *ids[1:]],
         r"has \d+ numbers for tree 0, which has \d+ nodes, leaves included.",

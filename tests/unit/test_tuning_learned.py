@@ -14,11 +14,7 @@ from skforge.compiler.cost.shape import ForestShape, Setting
 from skforge.compiler.defaults.cpu import candidates, default_schedules
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.exceptions import (
-    InvalidInputError,
-    InvalidModelError,
-    ScheduleError,
-)
+from skforge.exceptions import InvalidInputError, InvalidModelError, ScheduleError
 from skforge.tuning import CostModel, Learned, Problem, ScheduleSpace, Tuner
 from skforge.tuning.search.learned import _spread
 from tests.exactness.forests import drawn, forest_of, tree
