@@ -120,20 +120,16 @@ def test_names_that_are_numbers(tmp_path, reader):
     ("text", "why"),
     [
         (b"a,b\n1,2\n1,\xff\xfe\n", "a table: it is not text in UTF-8; save it in UTF"),
-        (
-            b"\xff\xfea\x00,\x00b\x00\n",
-            "a table: it is not text in UTF-8; save it in U",
-        ),
-        (
-            b'a,b\n1,"2\n',
-            "a table: a quote is left open, so that the last cell begins ",
-        ),
+        (b"\xff\xfea\x00,\x00b\x00\n",
+         "a table: it is not text in UTF-8; save it in U"),
+        (b'a,b\n1,"2\n',
+         "a table: a quote is left open, so that the last cell begins "),
         (b"a,b\n1,2\n1,2,3\n", "a line has 3 cells, not 2: 1,2,3"),
         (b"a,b\n1,2\n1,x\n", "row 2 of column 1 has 'x', and the model takes numbers"),
         (b"a,b\n", "x.csv has no rows; give at least one."),
         (b"", "x.csv cannot be read as a table: it is empty."),
     ],
-)
+)  # fmt: skip
 def test_damaged_csv(tmp_path, reader, text, why):
     with pytest.raises(InvalidInputError) as error:
         read(tmp_path / "x.csv", RowSpec(2), text)

@@ -256,19 +256,15 @@ def test_chains_of_several_tracks_are_refused():
             "2147483647 are supported in sets with numbers above 30, below 0, or more "
             "than 30 of them.",
         ),
-        (
-            [3, -4],
-            "node 0 tests membership of a set with -4.0; only whole numbers from 0 to "
-            "2147483647 are supported in sets with numbers above 30, below 0, or more "
-            "than 30 of them.",
-        ),
-        (
-            [2.0**30, 3],
-            "The sets of the model's membership tests take more than 16777216 words of "
-            "32 bits; use smaller category numbers.",
-        ),
+        ([3, -4],
+         "node 0 tests membership of a set with -4.0; only whole numbers from 0 to "
+         "2147483647 are supported in sets with numbers above 30, below 0, or more "
+         "than 30 of them."),
+        ([2.0**30, 3],
+         "The sets of the model's membership tests take more than 16777216 words of "
+         "32 bits; use smaller category numbers."),
     ],
-)
+)  # fmt: skip
 def test_unsupported_sets(members, text):
     attributes = ensemble(nodes_modes=MEMBER, membership_values=numbers(*members))
     model = make_model("TreeEnsemble", attributes, 2, version=5)
@@ -406,17 +402,13 @@ def test_random_damage_ends_in_our_exceptions(op, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        (
-            {"outputs": OutputSpec("onnx", layout="target", offsets=(0.0, 1.0))},
-            "transform.offsets has length 2 where 1 was expected",
-        ),
-        (
-            {"class_labels": ("a", "b", "c")},
-            "class_labels has length 3 where 2 was expected",
-        ),
+        ({"outputs": OutputSpec("onnx", layout="target", offsets=(0.0, 1.0))},
+         "transform.offsets has length 2 where 1 was expected"),
+        ({"class_labels": ("a", "b", "c")},
+         "class_labels has length 3 where 2 was expected"),
     ],
     ids=by_number,
-)
+)  # fmt: skip
 def test_damaged_outputs_of_a_forest(changes, text):
     forest = load_forest(make_model("TreeEnsembleRegressor", stump(), 2))
     with pytest.raises(InvalidModelError) as error:
