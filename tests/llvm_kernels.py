@@ -31,15 +31,9 @@ from tests.run_kernel import call
 
 SCALARS = (U8, U16, U32, I32, I64, F32, F64)
 DTYPES = {
-    BOOL: np.bool_,
-    U8: np.uint8,
-    U16: np.uint16,
-    U32: np.uint32,
-    I32: np.int32,
-    I64: np.int64,
-    F32: np.float32,
-    F64: np.float64,
-}
+    BOOL: np.bool_, U8: np.uint8, U16: np.uint16, U32: np.uint32, I32: np.int32,
+    I64: np.int64, F32: np.float32, F64: np.float64,
+}  # fmt: skip
 
 
 #: CPUs whose code can be read anywhere.

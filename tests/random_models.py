@@ -182,14 +182,10 @@ def _of_content(
     path = folder / f"{name.replace(' ', '-')}.model"
     path.write_bytes(data)
     forms: dict[str, Callable[[], Any]] = {
-        "path": lambda: path,
-        "str path": lambda: str(path),
-        "bytes": lambda: data,
-        "bytearray": lambda: bytearray(data),
-        "memoryview": lambda: memoryview(data),
-        "BytesIO": lambda: io.BytesIO(data),
-        "open file": lambda: path.open("rb"),
-    }
+        "path": lambda: path, "str path": lambda: str(path), "bytes": lambda: data,
+        "bytearray": lambda: bytearray(data), "memoryview": lambda: memoryview(data),
+        "BytesIO": lambda: io.BytesIO(data), "open file": lambda: path.open("rb"),
+    }  # fmt: skip
     if data[:5] == b"tree\n" or data[:2] in (b'{"', b"{\n"):
         forms["text"] = data.decode
     for form, give in forms.items():
@@ -436,21 +432,12 @@ def _xgboost_wrapped(
 # ------------------------------------------------------------ LightGBM
 
 _LGB = {
-    "regression": "numbers",
-    "regression_l1": "numbers",
-    "huber": "numbers",
-    "quantile": "numbers",
-    "poisson": "positive",
-    "gamma": "positive",
-    "tweedie": "positive",
-    "binary": "binary",
-    "cross_entropy": "binary",
-    "cross_entropy_lambda": "binary",
-    "multiclass": "classes",
-    "multiclassova": "classes",
-    "lambdarank": "ranks",
-    "own": "numbers",
-}
+    "regression": "numbers", "regression_l1": "numbers", "huber": "numbers",
+    "quantile": "numbers", "poisson": "positive", "gamma": "positive",
+    "tweedie": "positive", "binary": "binary", "cross_entropy": "binary",
+    "cross_entropy_lambda": "binary", "multiclass": "classes",
+    "multiclassova": "classes", "lambdarank": "ranks", "own": "numbers",
+}  # fmt: skip
 
 
 def _lightgbm(random: np.random.Generator, folder: Path) -> tuple[Any, Iterator[Form]]:

@@ -41,27 +41,28 @@ def python(code: str) -> str:
     return run.stdout.strip()
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "import skforge",
-        "import skforge; dir(skforge)",
-        "from skforge import Schedule, SkforgeError",
-        "import skforge.distributed",
-    ],
-)
-def test_import_loads_nothing_heavy(statement):
-    code = f"{statement}; import sys; print([m for m in {HEAVY} if m in sys.modules])"
-    assert python(code) == "[]"
+#: What has no need of others, and the modules that it does not import.
+LIGHT = {
+    "import skforge": HEAVY,
+    "import skforge; dir(skforge)": HEAVY,
+    "from skforge import Schedule, SkforgeError": HEAVY,
+    "import skforge.distributed": HEAVY,
+    **{
+        f"from skforge.distributed import {engine}": (
+            *("dask", "distributed", "pyspark", "ray", "pandas"),
+        )
+        for engine in ("dask", "spark", "ray")
+    },
+    "from skforge import load_forest": (
+        *("xgboost", "lightgbm", "catboost", "onnx", "pandas", "llvmlite"),
+    ),
+}
 
 
-@pytest.mark.parametrize("engine", ["dask", "spark", "ray"])
-def test_an_adapter_is_imported_without_its_engine(engine):
-    code = (
-        f"from skforge.distributed import {engine}; import sys;"
-        "print([m for m in ('dask', 'distributed', 'pyspark', 'ray', 'pandas')"
-        " if m in sys.modules])"
-    )
+@pytest.mark.parametrize("statement", LIGHT)
+def test_imports_load_nothing_heavy(statement):
+    others = LIGHT[statement]
+    code = f"{statement}; import sys; print([m for m in {others} if m in sys.modules])"
     assert python(code) == "[]"
 
 
@@ -80,15 +81,6 @@ skforge.compile_forest(forest, bitsliced_schedule(128)).predict(X)
 tune(forest, target="cpu", budget=0.1, ranges={(1, None): 64})
 print([m for m in sys.modules if m.startswith("skforge.gpu")])
 """
-    assert python(code) == "[]"
-
-
-def test_models_are_read_without_their_own_library():
-    code = (
-        "from skforge import load_forest; import sys;"
-        "print([m for m in ('xgboost', 'lightgbm', 'catboost', 'onnx', 'pandas',"
-        " 'llvmlite') if m in sys.modules])"
-    )
     assert python(code) == "[]"
 
 

@@ -17,16 +17,11 @@ import numpy as np
 from skforge.compiler.ir.lir.nodes import Scalar
 
 DTYPES: dict[str, np.dtype[Any]] = {
-    "bool": np.dtype(np.bool_),
-    "u8": np.dtype(np.uint8),
-    "i16": np.dtype(np.int16),
-    "u16": np.dtype(np.uint16),
-    "u32": np.dtype(np.uint32),
-    "i32": np.dtype(np.int32),
-    "i64": np.dtype(np.int64),
-    "f32": np.dtype(np.float32),
+    "bool": np.dtype(np.bool_), "u8": np.dtype(np.uint8), "i16": np.dtype(np.int16),
+    "u16": np.dtype(np.uint16), "u32": np.dtype(np.uint32), "i32": np.dtype(np.int32),
+    "i64": np.dtype(np.int64), "f32": np.dtype(np.float32),
     "f64": np.dtype(np.float64),
-}
+}  # fmt: skip
 
 Array = np.ndarray[Any, Any]
 # One buffer: the typed array, its memoryview (faster for single integers), its

@@ -26,14 +26,10 @@ from tests.oracles.lir_values import NAMESPACE, constant, op_lines, scalar_text,
 
 # Names that the text may use.
 GLOBALS: dict[str, Any] = {
-    **NAMESPACE,
-    "Block": Block,
-    "Private": Private,
-    "Races": Races,
-    "load_plane": load_plane,
-    "planes_to_index": planes_to_index,
+    **NAMESPACE, "Block": Block, "Private": Private, "Races": Races,
+    "load_plane": load_plane, "planes_to_index": planes_to_index,
     "store_plane": store_plane,
-}
+}  # fmt: skip
 # Python refuses more than 20 nested loops; deeper bodies become inner functions.
 _MAX_LOOPS = 15
 

@@ -72,16 +72,9 @@ NAMESPACE: dict[str, Any] = {
 }
 
 _SYMBOL = {
-    "add": "+",
-    "sub": "-",
-    "mul": "*",
-    "div": "/",
-    "and": "&",
-    "or": "|",
-    "xor": "^",
-    "shl": "<<",
-    "shr": ">>",
-}
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^",
+    "shl": "<<", "shr": ">>",
+}  # fmt: skip
 COMPARISON = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 _INVERSE = {"lt": ">=", "le": ">", "gt": "<=", "ge": "<"}
 

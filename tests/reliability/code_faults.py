@@ -20,43 +20,19 @@ from typing import Literal, NamedTuple, TypeAlias
 Kind: TypeAlias = Literal["comparison", "arithmetic", "bound", "rule", "table"]
 
 _WORDS: dict[type[ast.cmpop | ast.operator | ast.boolop], str] = {
-    ast.Lt: "<",
-    ast.LtE: "<=",
-    ast.Gt: ">",
-    ast.GtE: ">=",
-    ast.Eq: "==",
-    ast.NotEq: "!=",
-    ast.Is: "is",
-    ast.IsNot: "is not",
-    ast.In: "in",
-    ast.NotIn: "not in",
-    ast.Add: "+",
-    ast.Sub: "-",
-    ast.Mult: "*",
-    ast.Div: "/",
-    ast.FloorDiv: "//",
-    ast.Mod: "%",
-    ast.LShift: "<<",
-    ast.RShift: ">>",
-    ast.BitAnd: "&",
-    ast.BitOr: "|",
-    ast.BitXor: "^",
-    ast.And: "and",
-    ast.Or: "or",
-}
+    ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==",
+    ast.NotEq: "!=", ast.Is: "is", ast.IsNot: "is not", ast.In: "in",
+    ast.NotIn: "not in", ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/",
+    ast.FloorDiv: "//", ast.Mod: "%", ast.LShift: "<<", ast.RShift: ">>",
+    ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^", ast.And: "and", ast.Or: "or",
+}  # fmt: skip
 #: What an operator becomes.
 _OTHER = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "=="}
 _OTHER |= {"is": "is not", "is not": "is", "in": "not in", "not in": "in"}
 _OTHER |= {"+": "-", "-": "+", "*": "+", "/": "*", "//": "*", "%": "//"}
 _OTHER |= {
-    "<<": ">>",
-    ">>": "<<",
-    "&": "|",
-    "|": "&",
-    "^": "|",
-    "and": "or",
-    "or": "and",
-}
+    "<<": ">>", ">>": "<<", "&": "|", "|": "&", "^": "|", "and": "or", "or": "and",
+}  # fmt: skip
 #: Expressions whose text needs no parentheses beside an operator.
 _ATOMS = (ast.Attribute, ast.Call, ast.Constant, ast.Name, ast.Subscript)
 #: Calls that type checkers or people read, and some to which order means nothing.

@@ -24,13 +24,9 @@ DATA = Path(__file__).resolve().parents[1] / "data"
 
 #: Name, and the ending of its files. ``seeds.py`` makes those that are not data.
 FORMATS = {
-    "XGBoost JSON": ".json",
-    "XGBoost UBJSON": ".ubj",
-    "LightGBM text": ".txt",
-    "ONNX": ".onnx",
-    ".skforge": ".skforge",
-    "tuning record": ".jsonl",
-}
+    "XGBoost JSON": ".json", "XGBoost UBJSON": ".ubj", "LightGBM text": ".txt",
+    "ONNX": ".onnx", ".skforge": ".skforge", "tuning record": ".jsonl",
+}  # fmt: skip
 
 
 #: Files of older releases that XGBoost 3.2 crashes on, and one of another format.
@@ -69,13 +65,9 @@ def mutant(kind: str, number: int, made: Path) -> bytes:
     if random.random() < 0.1 and kind != "tuning record":
         return mutate.raw(random, content)
     change = {
-        "XGBoost JSON": _json,
-        "XGBoost UBJSON": _ubj,
-        "LightGBM text": _lightgbm,
-        "ONNX": _onnx,
-        ".skforge": _container,
-        "tuning record": _records,
-    }[kind]
+        "XGBoost JSON": _json, "XGBoost UBJSON": _ubj, "LightGBM text": _lightgbm,
+        "ONNX": _onnx, ".skforge": _container, "tuning record": _records,
+    }[kind]  # fmt: skip
     return change(random, content)
 
 

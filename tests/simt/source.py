@@ -23,16 +23,12 @@ Array: TypeAlias = np.ndarray[Any, Any]
 
 # Scalar types: the letter of Python's struct module, used by the shim, and the C type.
 _TYPES: dict[str, tuple[str, Any]] = {
-    "pointer": ("P", ctypes.c_void_p),
-    "bool": ("?", ctypes.c_bool),
-    "u8": ("B", ctypes.c_uint8),
-    "u16": ("H", ctypes.c_uint16),
-    "u32": ("I", ctypes.c_uint32),
-    "i32": ("i", ctypes.c_int32),
-    "i64": ("q", ctypes.c_int64),
-    "f32": ("f", ctypes.c_float),
+    "pointer": ("P", ctypes.c_void_p), "bool": ("?", ctypes.c_bool),
+    "u8": ("B", ctypes.c_uint8), "u16": ("H", ctypes.c_uint16),
+    "u32": ("I", ctypes.c_uint32), "i32": ("i", ctypes.c_int32),
+    "i64": ("q", ctypes.c_int64), "f32": ("f", ctypes.c_float),
     "f64": ("d", ctypes.c_double),
-}
+}  # fmt: skip
 _ERROR_BYTES = 512
 _ALIGNMENT = 256
 

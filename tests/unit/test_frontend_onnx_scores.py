@@ -128,19 +128,12 @@ def test_a_record_has_every_field():
 def test_weights_that_onnxruntime_moves_are_refused(tmp_path):
     """It gives a lost node's weight to the first root where that is a leaf."""
     first = {
-        "nodes_treeids": [0, 0],
-        "nodes_nodeids": [0, 1],
-        "nodes_featureids": [0, 0],
-        "nodes_values": [0.0, 0.0],
-        "nodes_modes": ["LEAF", "LEAF"],
-        "nodes_truenodeids": [0, 0],
-        "nodes_falsenodeids": [0, 0],
-        "target_treeids": [0, 0],
-        "target_nodeids": [0, 1],
-        "target_ids": [0, 1],
-        "target_weights": [1.0, 5.0],
-        "n_targets": 2,
-    }
+        "nodes_treeids": [0, 0], "nodes_nodeids": [0, 1], "nodes_featureids": [0, 0],
+        "nodes_values": [0.0, 0.0], "nodes_modes": ["LEAF", "LEAF"],
+        "nodes_truenodeids": [0, 0], "nodes_falsenodeids": [0, 0],
+        "target_treeids": [0, 0], "target_nodeids": [0, 1], "target_ids": [0, 1],
+        "target_weights": [1.0, 5.0], "n_targets": 2,
+    }  # fmt: skip
     model = make_model("TreeEnsembleRegressor", first, 3)
     rows = np.zeros((1, 3), np.float32)
     assert run(model, rows)[0].tolist() == [[1.0, 5.0]]  # 5 belongs to node 1

@@ -100,13 +100,9 @@ def goes_left(forest, p, x):
             return inside and x == int(x)
         return inside == (comparison == Comparison.IN)
     return {
-        Comparison.LT: x < t,
-        Comparison.LE: x <= t,
-        Comparison.GT: x > t,
-        Comparison.GE: x >= t,
-        Comparison.EQ: x == t,
-        Comparison.NE: x != t,
-    }[comparison]
+        Comparison.LT: x < t, Comparison.LE: x <= t, Comparison.GT: x > t,
+        Comparison.GE: x >= t, Comparison.EQ: x == t, Comparison.NE: x != t,
+    }[comparison]  # fmt: skip
 
 
 def walk(forest, row, tree):

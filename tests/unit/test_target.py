@@ -13,15 +13,11 @@ from tests.refusals import error_of
 from tests.simt import EMULATED_SOURCE
 
 MAKERS = {
-    "host": Target.host,
-    "v1": lambda: Target.x86_64("v1"),
-    "v2": lambda: Target.x86_64("v2"),
-    "v3": lambda: Target.x86_64("v3"),
-    "v4": lambda: Target.x86_64("v4"),
-    "aarch64": Target.aarch64,
-    "cuda": Target.cuda,
+    "host": Target.host, "v1": lambda: Target.x86_64("v1"),
+    "v2": lambda: Target.x86_64("v2"), "v3": lambda: Target.x86_64("v3"),
+    "v4": lambda: Target.x86_64("v4"), "aarch64": Target.aarch64, "cuda": Target.cuda,
     "hip": Target.hip,
-}
+}  # fmt: skip
 
 
 def message(call: object, *args: object) -> str:

@@ -28,16 +28,10 @@ TARGET = Target.x86_64("v4")
 FORESTS = backend_of(TARGET).shape(FOREST, TARGET)
 GPU = replace(Target.cuda("sm_80"), n_cores=108)
 POINT = {
-    "rows_per_block": 32,
-    "rows_per_thread": 1,
-    "tree_threads": 2,
-    "cache_rows": False,
-    "cache_trees": False,
-    "unroll_walks": False,
-    "interleave": 1,
-    "shared_reduce": False,
-    "representation": "sparse",
-}
+    "rows_per_block": 32, "rows_per_thread": 1, "tree_threads": 2, "cache_rows": False,
+    "cache_trees": False, "unroll_walks": False, "interleave": 1,
+    "shared_reduce": False, "representation": "sparse",
+}  # fmt: skip
 
 
 def facts(schedule):
