@@ -276,14 +276,10 @@ def test_a_cycle_beside_the_tree_is_found(length):
     left[ring], right[ring] = np.roll(ring, -1), leaves
     is_leaf = left < 0
     forest = small_forest(
-        tree_offset=[0, n],
-        tree_output=[0],
-        predicate=np.where(is_leaf, -1, 0),
-        left=left,
-        right=right,
-        leaf=np.where(is_leaf, 0, -1),
+        tree_offset=[0, n], tree_output=[0], predicate=np.where(is_leaf, -1, 0),
+        left=left, right=right, leaf=np.where(is_leaf, 0, -1),
         source_node=np.arange(n),
-    )
+    )  # fmt: skip
     with pytest.raises(InvalidModelError) as error:
         forest.validate()
     assert str(error.value) == "node 1 in tree 0 lies on a cycle" + DAMAGED
@@ -291,14 +287,9 @@ def test_a_cycle_beside_the_tree_is_found(length):
 
 def test_an_unreached_leaf_is_found():
     forest = small_forest(
-        tree_offset=[0, 2],
-        tree_output=[0],
-        predicate=[-1, -1],
-        left=[-1, -1],
-        right=[-1, -1],
-        leaf=[0, 1],
-        source_node=[0, 1],
-    )
+        tree_offset=[0, 2], tree_output=[0], predicate=[-1, -1], left=[-1, -1],
+        right=[-1, -1], leaf=[0, 1], source_node=[0, 1],
+    )  # fmt: skip
     with pytest.raises(InvalidModelError) as error:
         forest.validate()
     assert str(error.value) == "node 1 in tree 0 has no parent" + DAMAGED

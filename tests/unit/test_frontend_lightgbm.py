@@ -193,13 +193,9 @@ def test_rounds(boosting):
     X, rng = make_rows()
     y = make_target(X, rng, "multiclass")
     booster = train(
-        X,
-        y,
-        objective="multiclass",
-        num_class=3,
-        boosting=boosting,
+        X, y, objective="multiclass", num_class=3, boosting=boosting,
         **BOOSTING[boosting],
-    )
+    )  # fmt: skip
     for begin, end in [(0, 2), (1, 4), (3, 0), (0, 6), (0, 0)]:
         forest = load_forest(booster, iteration_range=(begin, end))
         rounds = {"start_iteration": begin, "num_iteration": (end or 6) - begin}
@@ -290,13 +286,9 @@ def classifier(n_classes, objective=None, labels=None, **params):
     if labels is not None:
         y = np.array(labels)[y]
     model = lgb.LGBMClassifier(
-        n_estimators=5,
-        num_leaves=8,
-        verbose=-1,
-        n_jobs=1,
-        objective=objective,
+        n_estimators=5, num_leaves=8, verbose=-1, n_jobs=1, objective=objective,
         **params,
-    )
+    )  # fmt: skip
     return model.fit(X, y), X
 
 
@@ -359,13 +351,9 @@ def frame(seed=0):
 def test_categories_of_frames_have_names():
     data, y = frame()
     model = lgb.LGBMRegressor(
-        n_estimators=4,
-        verbose=-1,
-        n_jobs=1,
-        min_child_samples=5,
-        cat_smooth=1,
+        n_estimators=4, verbose=-1, n_jobs=1, min_child_samples=5, cat_smooth=1,
         min_data_per_group=5,
-    ).fit(data, y)
+    ).fit(data, y)  # fmt: skip
     forest = load_forest(model)
     assert forest.feature_names == ("x", "letter", "y", "z", "number")
     names = tuple(f"c{i}" for i in range(6))

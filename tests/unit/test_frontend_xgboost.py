@@ -249,13 +249,17 @@ def test_classifiers_decide_as_the_wrapper(params, kind):
     same_bits(decide(forest, raw), model.predict(X))
 
 
-@pytest.mark.parametrize("name", ["XGBRegressor", "XGBRFRegressor", "XGBRFClassifier"])
+@pytest.mark.parametrize(
+    "name", ["XGBRegressor", "XGBRFRegressor", "XGBRFClassifier", "XGBRanker"]
+)
 def test_other_wrappers(name):
     X, rng = make_rows()
     model = getattr(xgb, name)(n_estimators=7, max_depth=3, n_jobs=1)
-    model.fit(X, rng.integers(0, 2, N))
+    groups = {"group": [N // 2, N - N // 2]} if name == "XGBRanker" else {}
+    model.fit(X, rng.integers(0, 2, N), **groups)
     forest = load_forest(model)
     assert forest.n_trees == 7
+    assert (forest.task == "ranking") == (name == "XGBRanker")
     raw = reference_raw(forest, X)
     same_bits(raw[:, 0], model.predict(X, output_margin=True))
     np.testing.assert_array_equal(
@@ -300,15 +304,6 @@ def test_a_link_without_any_tree_is_refused():
         "The model has no trees and no base_score, so its predictions depend on the "
         "version of XGBoost. Train it for at least one round."
     )
-
-
-def test_ranker():
-    X, rng = make_rows()
-    model = xgb.XGBRanker(n_estimators=5, n_jobs=1)
-    model.fit(X, rng.integers(0, 4, N), group=[N // 2, N - N // 2])
-    forest = load_forest(model)
-    assert forest.task == "ranking"
-    same_bits(apply_transform(forest, reference_raw(forest, X)), model.predict(X))
 
 
 @pytest.fixture

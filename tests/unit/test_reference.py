@@ -49,13 +49,9 @@ def random_forest(seed, dtype=np.float32, n_outputs=1, vector=False, **changes):
         for i in np.flatnonzero(comparison >= Comparison.IN)
     }
     table, index = deduplicate_predicates(
-        rng.integers(0, 4, n),
-        comparison,
-        threshold,
-        rng.integers(0, len(Missing), n),
-        rng.random(n) < 0.5,
-        sets,
-    )
+        rng.integers(0, 4, n), comparison, threshold, rng.integers(0, len(Missing), n),
+        rng.random(n) < 0.5, sets,
+    )  # fmt: skip
     predicate = np.full(len(left), -1)
     predicate[inner] = index
     leaf = np.where(inner, -1, np.cumsum(~inner) - 1)

@@ -162,25 +162,16 @@ def test_a_forest_without_trees_has_no_items(forest, size):
 def stump_chain() -> Forest:
     """One tree: node 0 tests feature 0, its left child 1 feature 1; three leaves."""
     return Forest(
-        tree_offset=np.array([0, 5]),
-        tree_output=np.array([0]),
-        predicate=np.array([0, 1, -1, -1, -1]),
-        left=np.array([1, 3, -1, -1, -1]),
-        right=np.array([2, 4, -1, -1, -1]),
-        leaf=np.array([-1, -1, 0, 1, 2]),
-        source_node=np.arange(5),
-        cover=np.zeros(0),
-        leaf_value=np.zeros((3, 1), np.float32),
-        feature=np.array([0, 1]),
-        comparison=np.zeros(2, np.uint8),
-        threshold=np.zeros(2, np.float32),
-        missing=np.zeros(2, np.uint8),
-        missing_left=np.zeros(2, bool),
-        category_offset=np.zeros(3, np.int64),
-        category_words=np.zeros(0, np.uint32),
-        n_features=2,
-        base=np.zeros(1, np.float32),
-    ).validate()
+        tree_offset=np.array([0, 5]), tree_output=np.array([0]),
+        predicate=np.array([0, 1, -1, -1, -1]), left=np.array([1, 3, -1, -1, -1]),
+        right=np.array([2, 4, -1, -1, -1]), leaf=np.array([-1, -1, 0, 1, 2]),
+        source_node=np.arange(5), cover=np.zeros(0),
+        leaf_value=np.zeros((3, 1), np.float32), feature=np.array([0, 1]),
+        comparison=np.zeros(2, np.uint8), threshold=np.zeros(2, np.float32),
+        missing=np.zeros(2, np.uint8), missing_left=np.zeros(2, bool),
+        category_offset=np.zeros(3, np.int64), category_words=np.zeros(0, np.uint32),
+        n_features=2, base=np.zeros(1, np.float32),
+    ).validate()  # fmt: skip
 
 
 def test_small_tiles_hang_below_dummies():

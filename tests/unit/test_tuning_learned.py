@@ -207,17 +207,9 @@ def test_spaces_of_users_and_gpus_are_searched_as_well():
     assert {t.schedule for t in found} >= {BEST, Schedule()}
     target = Target.cuda()
     problem = Problem(
-        FOREST,
-        SHAPE,
-        target,
-        "exact",
-        BATCH,
-        64,
-        1,
-        ScheduleSpace.gpu(),
-        np.random.default_rng(0),
-        Schedule(),
-    )
+        FOREST, SHAPE, target, "exact", BATCH, 64, 1, ScheduleSpace.gpu(),
+        np.random.default_rng(0), Schedule(),
+    )  # fmt: skip
     rounds = Learned().rounds(problem)
     candidates = next(rounds).candidates
     assert candidates
