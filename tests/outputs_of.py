@@ -7,6 +7,14 @@ from typing import Any
 
 from skforge.compiler.forest.outputs import OutputSpec
 
+#: XGBoost's objectives; it has expectiles since 3.3.
+XGBOOST = (
+    *("reg:squarederror", "reg:squaredlogerror", "reg:absoluteerror"),
+    *("reg:pseudohubererror", "reg:quantileerror", "reg:expectileerror"),
+    *("reg:logistic", "reg:gamma", "reg:tweedie", "count:poisson", "survival:cox"),
+    *("survival:aft", "binary:logistic", "binary:logitraw", "binary:hinge"),
+    *("multi:softmax", "multi:softprob", "rank:pairwise", "rank:ndcg", "rank:map"),
+)
 SKLEARN = {
     "gb_exponential": OutputSpec(
         "expit", 2.0, probabilities="values", labels="from_zero", decision="scores"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skforge.compiler.schedule.apply import apply, apply_all
+from skforge.compiler.schedule.apply import apply_all
 from skforge.compiler.schedule.bind import bind
 from skforge.compiler.schedule.bound import LoopBound
 from skforge.compiler.schedule.directives import (
@@ -25,7 +25,6 @@ from skforge.compiler.schedule.nest import (
     BatchLength,
     CeilDiv,
     Times,
-    root_nest,
     size_value,
 )
 from skforge.compiler.schedule.schedule import Schedule
@@ -294,20 +293,6 @@ def test_names_of_an_unknown_number_of_trees():
     )
 
 
-def test_apply_leaves_its_argument_alone():
-    before = root_nest(10)
-    after = apply(before, Schedule().tile("tree", "a", "b", 4).directives[0])
-    assert before == root_nest(10) != after
-
-
 def test_kind_is_that_of_the_schedule():
     schedule = Schedule().gpu_dimension("batch", "grid.x")
     assert bind(schedule, 3) == bind(schedule, 3, "gpu") == schedule.loop_nest(3)
-
-
-def test_a_bound_nest_is_a_value():
-    schedule = Schedule().tile("tree", "a", "b", 4)
-    assert {schedule.loop_nest(7), schedule.loop_nest(7), schedule.loop_nest(8)} == {
-        schedule.loop_nest(7),
-        schedule.loop_nest(8),
-    }

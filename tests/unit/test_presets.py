@@ -24,56 +24,6 @@ def test_preset(name, golden):
     golden(f"{schedule.explain(1000)}\n", "explain")
 
 
-def test_names():
-    assert list(PRESETS) == [
-        "xgboost",
-        "treebeard-tree",
-        "treebeard-row",
-        "tahoe-direct",
-        "tahoe-shared-data",
-        "tahoe-shared-forest",
-        "tahoe-splitting-shared-forest",
-        "rapids",
-        "xgboost-gpu",
-        "hummingbird",
-        "subtrees",
-        "forest-stationary",
-        "parallel-rows",
-        "parallel-trees",
-        "parallel-both",
-        "small-batch",
-    ]
-
-
-def test_xgboost_as_in_the_paper():
-    assert Schedule.preset("xgboost", rows=128) == (
-        Schedule()
-        .tile("batch", "b0", "b1", 128)
-        .reorder("b0", "tree", "b1")
-        .parallel("b0")
-    )
-
-
-def test_tahoe_shared_data_as_in_the_paper():
-    assert Schedule.preset("tahoe-shared-data") == (
-        Schedule()
-        .reorder("batch", "tree")
-        .gpu_dimension("batch", "grid.x")
-        .gpu_dimension("tree", "block.x")
-        .cache("batch")
-    )
-
-
-def test_tahoe_direct_as_in_the_paper():
-    assert Schedule.preset("tahoe-direct", rows=32) == (
-        Schedule()
-        .tile("batch", "b0", "b1", 32)
-        .reorder("b0", "b1", "tree")
-        .gpu_dimension("b0", "grid.x")
-        .gpu_dimension("b1", "block.x")
-    )
-
-
 def test_every_size_is_used():
     for name, make in PRESETS.items():
         for size in make.__annotations__:

@@ -19,16 +19,10 @@ from skforge.compiler.outputs.functions import FUNCTIONS, FunctionName
 from skforge.compiler.outputs.library import total
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 from tests.answers_of import apply_transform, decide, predict_proba
+from tests.outputs_of import XGBOOST
 from tests.refusals import error_of
 
 N = 100_000
-OBJECTIVES = [
-    "reg:squarederror", "reg:squaredlogerror", "reg:absoluteerror",
-    "reg:pseudohubererror", "reg:quantileerror", "reg:expectileerror", "reg:logistic",
-    "reg:gamma", "reg:tweedie", "count:poisson", "survival:cox", "survival:aft",
-    "binary:logistic", "binary:logitraw", "binary:hinge", "multi:softmax",
-    "multi:softprob", "rank:pairwise", "rank:ndcg", "rank:map",
-]  # fmt: skip
 
 
 def margins(n_outputs):
@@ -42,7 +36,7 @@ def margins(n_outputs):
 
 
 @pytest.mark.sampled(6)
-@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("objective", XGBOOST)
 def test_transforms_give_the_bits_of_booster_predict(objective):
     xgb = pytest.importorskip("xgboost")
     rng = np.random.default_rng(1)
