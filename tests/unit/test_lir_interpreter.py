@@ -50,6 +50,15 @@ def test_memory_that_was_never_written_shows(element: Scalar) -> None:
     )
 
 
+def test_wide_integers_become_floats_in_one_rounding() -> None:
+    """Through f64 this one would become 2**54."""
+    x, out, b = np.array([2**54 + 2**30 + 1]), np.zeros(1, np.float32), Builder()
+    number = b.convert(b.load(Buffer("x", I64), b.const(0)), F32)
+    b.store(Buffer("out", F32), b.const(0), number)
+    run(b, x=x, out=out)
+    assert out[0] == 2.0**54 + 2.0**31
+
+
 # ---------------------------------------------------------------- faults
 
 X = Buffer("x", F32)
