@@ -1,11 +1,13 @@
-"""Products of parameters: a default run takes a part, and ``-m slow`` the rest."""
+"""Products and drawn examples: a default run takes a part, and ``-m slow`` the rest."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 
 def in_turns(many: Iterable[Any], few: Iterable[str], often: int = 1) -> list[Any]:
@@ -23,3 +25,18 @@ def in_turns(many: Iterable[Any], few: Iterable[str], often: int = 1) -> list[An
         for at, name in enumerate(names)
         for k, other in enumerate(others)
     ]
+
+
+def random_test(
+    check: Callable[..., Any], few: int, many: int, *strategies: Any
+) -> Callable[[int], None]:
+    """Return a test that calls ``check`` with a few drawn examples, or with many."""
+
+    @pytest.mark.parametrize(
+        "examples", [few, pytest.param(many, marks=pytest.mark.slow)]
+    )
+    def test(examples: int) -> None:
+        drawn = given(*strategies or [st.data()])(check)
+        settings(max_examples=examples)(drawn)()
+
+    return test

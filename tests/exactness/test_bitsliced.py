@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from skforge.compiler.forest.arrays import Missing
@@ -24,7 +23,7 @@ from tests.exactness.checks import (
 )
 from tests.exactness.forests import MAKERS, forest
 from tests.strategies_forest import edge_rows, random_forest
-from tests.turns import in_turns
+from tests.turns import in_turns, random_test
 
 
 def blocks(size: int) -> Schedule:
@@ -121,68 +120,6 @@ def test_fast_sums_are_within_their_bound() -> None:
         assert (error <= rounding_bound(forest(name), rows)).all()
 
 
-ORDER = (
-    'cache_predicates("b0") needs sums in the order of the model, with exact or fast '
-    "reduction; leave out parallel tree loops and reorder_trees."
-)
-REFUSED = {
-    "sums in another order": ("scalar", blocks(64).reorder_trees(), "exact", ORDER),
-    "fixed-point sums": (
-        "scalar",
-        blocks(64),
-        "reproducible",
-        'represent("bitsliced") sums floats in model order; use reduction="exact" or '
-        "another representation.",
-    ),
-    "leaves alone": (
-        "leaves",
-        blocks(64),
-        "exact",
-        'represent("bitsliced") evaluates predicates, but this forest of single '
-        'leaves has none; use represent("sparse").',
-    ),
-    "no trees": (
-        "no trees",
-        blocks(64),
-        "exact",
-        'represent("bitsliced") evaluates predicates, but this forest of single '
-        'leaves has none; use represent("sparse").',
-    ),
-    "two kinds of missing values": (
-        "any missing",
-        blocks(64),
-        "exact",
-        "the forest treats missing values in several ways, which cache_predicates "
-        "does not support; leave it out.",
-    ),
-    "small blocks": (
-        "scalar",
-        blocks(32),
-        "exact",
-        'represent("bitsliced") takes blocks of 64 rows times a power of two; this '
-        "schedule has blocks of 32.",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_bit_logic_cannot_express_is_refused(case: str) -> None:
-    name, schedule, reduction, message = REFUSED[case]
-    with pytest.raises(ScheduleError) as error:
-        compile_forest(forest(name), schedule, reduction=reduction).compile_all()
-    assert error.value.why == message
-
-
-quick = settings(
-    max_examples=4,
-    suppress_health_check=[
-        HealthCheck.function_scoped_fixture,
-        HealthCheck.too_slow,
-        HealthCheck.data_too_large,
-    ],
-)
-
-
 def check_random(data: st.DataObject) -> None:
     """Compare a random forest on this machine, or as an older one runs it."""
     target = data.draw(st.sampled_from(["cpu", *levels().values()]))
@@ -204,14 +141,4 @@ def check_random(data: st.DataObject) -> None:
     assert_same_bits(module.apply(rows), leaves, "apply")
 
 
-@quick
-@given(st.data())
-def test_random_forests(data: st.DataObject) -> None:
-    check_random(data)
-
-
-@pytest.mark.slow
-@settings(quick, max_examples=1500)
-@given(st.data())
-def test_random_forests_often(data: st.DataObject) -> None:
-    check_random(data)
+test_random_forests = random_test(check_random, 4, 1500)

@@ -201,11 +201,14 @@ FORESTS: dict[str, tuple[Callable[[], Forest], str]] = {
         "some category sets of the forest accept numbers with a fraction and some do "
         "not, which cache_predicates does not support; leave it out.",
     ),
-    "no tests": (
-        lambda: forest("leaves"),
-        'represent("bitsliced") evaluates predicates, but this forest of single '
-        'leaves has none; use represent("sparse").',
-    ),
+    **{
+        f"no tests: {name}": (
+            lambda name=name: forest(name),
+            'represent("bitsliced") evaluates predicates, but this forest of single '
+            'leaves has none; use represent("sparse").',
+        )
+        for name in ("leaves", "no trees")
+    },
 }
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skforge import Schedule, compile_forest
@@ -24,23 +24,13 @@ from tests.exactness.checks import assert_same_bits, interpreted, levels
 from tests.exactness.forests import drawn, forest_of
 from tests.oracles import shap_values as oracle
 from tests.strategies_forest import edge_rows, random_forest
+from tests.turns import random_test
 
 #: Rows of a block: one row has its points in lanes, more rows are the lanes.
 BLOCKS = (1, 16, 32, 64)
 BOUND = {"float32": 1e-6, "float64": 1e-12}
 #: Units of rounding of the sum of |contributions| by which a row may miss its margin.
 ULPS = {"float32": 4, "float64": 64}
-
-quick = settings(
-    max_examples=4,
-    suppress_health_check=[
-        HealthCheck.function_scoped_fixture,
-        HealthCheck.too_slow,
-        HealthCheck.data_too_large,
-    ],
-)
-thorough = settings(quick, max_examples=300)
-
 
 # ------------------------------------------------------------ forests
 
@@ -149,20 +139,12 @@ def check_values(made: Forest, seed: int) -> None:
         assert_same_bits(other.reshape(got.shape), got, (way, block))
 
 
-@quick
-@given(forests(), st.integers(0, 11))
-def test_random_forests(made: Forest, seed: int) -> None:
-    check_values(made, seed)
+test_random_forests = random_test(
+    check_values, 4, 300, forests(max_features=7), st.integers(0, 11)
+)
 
 
-@pytest.mark.slow
-@thorough
-@given(forests(max_features=7), st.integers(0, 11))
-def test_many_random_forests(made: Forest, seed: int) -> None:
-    check_values(made, seed)
-
-
-@quick
+@settings(max_examples=4)
 @given(forests(max_features=8, max_depth=4))
 def test_the_definition_by_leaves_is_the_one_by_subsets(made: Forest) -> None:
     """The oracle for deep trees is the oracle for small ones."""
@@ -356,21 +338,9 @@ def check_approximate(made: Forest, seed: int) -> None:
     assert_sums(got, oracle.margins(made, rows), made=made)
 
 
-@quick
-@given(forests(), st.integers(0, 11))
-def test_interactions(made: Forest, seed: int) -> None:
-    check_interactions(made, seed)
-
-
-@quick
-@given(forests(), st.integers(0, 11))
-def test_approximate_values(made: Forest, seed: int) -> None:
-    check_approximate(made, seed)
-
-
-@pytest.mark.slow
-@thorough
-@given(forests(max_features=7), st.integers(0, 11))
-def test_other_kinds_of_many_forests(made: Forest, seed: int) -> None:
-    check_interactions(made, seed)
-    check_approximate(made, seed)
+test_interactions = random_test(
+    check_interactions, 4, 300, forests(max_features=7), st.integers(0, 11)
+)
+test_approximate_values = random_test(
+    check_approximate, 4, 300, forests(max_features=7), st.integers(0, 11)
+)

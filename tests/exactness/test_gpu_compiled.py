@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from skforge.compiler import driver
@@ -28,20 +28,10 @@ from tests.exactness.gpu_families import REFUSALS
 from tests.simt_tools import TARGET, Batch, need
 from tests.strategies_forest import edge_rows, random_forest
 from tests.strategies_schedule import legal_gpu_schedules
+from tests.turns import random_test
 
 BATCHES = (0, 1, 2, 63, 64, 65, 1000)
 REDUCTIONS: tuple[Reduction, ...] = ("exact", "exact", "fast", "reproducible")
-
-# the monkeypatched settings of conftest hold for all examples alike
-quick = settings(
-    max_examples=4,
-    suppress_health_check=[
-        HealthCheck.function_scoped_fixture,
-        HealthCheck.too_slow,
-        HealthCheck.data_too_large,
-    ],
-)
-thorough = settings(quick, max_examples=600)
 
 Draw = tuple[Forest, Schedule, Reduction]
 
@@ -97,17 +87,7 @@ def check_compiled(data: st.DataObject) -> None:
         assert_same_bits(found, leaves[:n], (schedule, "apply", n))
 
 
-@quick
-@given(st.data())
-def test_random_schedules(data: st.DataObject) -> None:
-    check_compiled(data)
-
-
-@pytest.mark.slow
-@thorough
-@given(st.data())
-def test_many_random_schedules(data: st.DataObject) -> None:
-    check_compiled(data)
+test_random_schedules = random_test(check_compiled, 4, 600)
 
 
 # ---------------------------------------------------------------- the text
@@ -119,7 +99,6 @@ def drawn(count: int) -> tuple[tuple[Draw, Function, dict[str, Any]], ...]:
     found: list[tuple[Draw, Function, dict[str, Any]]] = []
 
     @settings(
-        quick,
         max_examples=count,
         derandomize=True,
         database=None,
@@ -165,10 +144,8 @@ def check_text(count: int, of_each: int) -> None:
                     check_sums(made, reduction, rows, got, schedule)
 
 
-def test_random_texts_read_and_write_what_is_theirs() -> None:
-    check_text(5, 5)
-
-
-@pytest.mark.slow
-def test_many_random_texts_read_and_write_what_is_theirs() -> None:
-    check_text(300, 30)
+@pytest.mark.parametrize(
+    ("count", "of_each"), [(5, 5), pytest.param(300, 30, marks=pytest.mark.slow)]
+)
+def test_random_texts_read_and_write_what_is_theirs(count: int, of_each: int) -> None:
+    check_text(count, of_each)

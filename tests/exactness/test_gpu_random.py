@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
-from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from skforge.compiler.forest.reference import reference_leaves, reference_raw
@@ -14,23 +12,12 @@ from tests.exactness.checks import assert_same_bits, interpreted, rounding_bound
 from tests.exactness.gpu_families import REFUSALS
 from tests.strategies_forest import edge_rows, random_forest
 from tests.strategies_schedule import changed_schedules, legal_gpu_schedules
+from tests.turns import random_test
 
 TARGET = Target.cuda("sm_90", kind="emulated")
 
-# the monkeypatched settings of conftest hold for all examples alike
-quick = settings(
-    max_examples=5,
-    suppress_health_check=[
-        HealthCheck.function_scoped_fixture,
-        HealthCheck.too_slow,
-        HealthCheck.data_too_large,
-    ],
-)
-thorough = settings(quick, max_examples=2000)
-hundreds = settings(quick, max_examples=400)
 
-
-def check_interpreted(data: st.DataObject, changed: bool = False) -> None:
+def check_interpreted(data: st.DataObject, changed: bool) -> None:
     made = data.draw(random_forest(max_trees=7, max_depth=4))
     if changed:
         schedule = data.draw(changed_schedules(made.n_trees, on_gpu=True))
@@ -61,27 +48,13 @@ def check_interpreted(data: st.DataObject, changed: bool = False) -> None:
     assert_same_bits(leaves, found.astype(np.int32), "apply")
 
 
-@quick
-@given(st.data())
-def test_random_schedules(data: st.DataObject) -> None:
-    check_interpreted(data)
+def check_legal(data: st.DataObject) -> None:
+    check_interpreted(data, changed=False)
 
 
-@quick
-@given(st.data())
-def test_changed_schedules(data: st.DataObject) -> None:
+def check_changed(data: st.DataObject) -> None:
     check_interpreted(data, changed=True)
 
 
-@pytest.mark.slow
-@thorough
-@given(st.data())
-def test_many_random_schedules(data: st.DataObject) -> None:
-    check_interpreted(data)
-
-
-@pytest.mark.slow
-@hundreds
-@given(st.data())
-def test_many_changed_schedules(data: st.DataObject) -> None:
-    check_interpreted(data, changed=True)
+test_random_schedules = random_test(check_legal, 5, 2000)
+test_changed_schedules = random_test(check_changed, 5, 400)

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from skforge.compiler.forest.arrays import Comparison, Missing
@@ -27,6 +26,7 @@ from tests.exactness.checks import (
 )
 from tests.exactness.forests import MAKERS, drawn, forest
 from tests.strategies_forest import edge_rows, random_forest
+from tests.turns import random_test
 
 PAIRS = pairs_schedule()
 #: A CPU that looks bytes up in whole registers, whatever this machine is.
@@ -97,17 +97,7 @@ def check_random(data: st.DataObject) -> None:
         assert 'represent("lanes")' in str(error)
 
 
-@settings(deadline=None, max_examples=25, suppress_health_check=[*HealthCheck])
-@given(st.data())
-def test_random_forests(data: st.DataObject) -> None:
-    check_random(data)
-
-
-@pytest.mark.slow
-@settings(deadline=None, max_examples=1000, suppress_health_check=[*HealthCheck])
-@given(st.data())
-def test_random_forests_often(data: st.DataObject) -> None:
-    check_random(data)
+test_random_forests = random_test(check_random, 25, 1000)
 
 
 def test_a_level_takes_a_few_permutes() -> None:

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from skforge.compiler.forest.arrays import Comparison, Missing
@@ -30,7 +29,7 @@ from tests.exactness.checks import (
 )
 from tests.exactness.forests import ALL_MISSING, MAKERS, drawn, forest
 from tests.strategies_forest import edge_rows, random_forest
-from tests.turns import in_turns
+from tests.turns import in_turns, random_test
 
 LANES = Schedule().quantize("batch").vectorize("tree").represent("lanes")
 IN_BLOCKS = (
@@ -185,17 +184,6 @@ def test_fast_sums_are_within_their_bound() -> None:
         assert (error <= rounding_bound(forest(name), rows)).all()
 
 
-quick = settings(
-    max_examples=3,
-    suppress_health_check=[
-        HealthCheck.function_scoped_fixture,
-        HealthCheck.too_slow,
-        HealthCheck.data_too_large,
-    ],
-)
-thorough = settings(quick, max_examples=1000)
-
-
 def check_random(data: st.DataObject) -> None:
     made = data.draw(random_forest(max_trees=7))
     rows = edge_rows(made, data.draw(st.integers(0, 20)), seed=1)
@@ -211,17 +199,7 @@ def check_random(data: st.DataObject) -> None:
     assert_same_bits(module.apply(rows), leaves, "apply")
 
 
-@quick
-@given(st.data())
-def test_random_forests(way: str, data: st.DataObject) -> None:
-    check_random(data)
-
-
-@pytest.mark.slow
-@thorough
-@given(st.data())
-def test_random_forests_often(way: str, data: st.DataObject) -> None:
-    check_random(data)
+test_random_forests = pytest.mark.usefixtures("way")(random_test(check_random, 3, 1000))
 
 
 def refused(schedule: Schedule, name: str = "scalar", reduction: str = "exact") -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.ensemble import RandomForestRegressor
 
@@ -31,7 +30,7 @@ from tests.exactness.checks import (
 from tests.exactness.forests import MAKERS, forest
 from tests.exactness.test_tiles import KINDS, trained
 from tests.strategies_forest import edge_rows, random_forest
-from tests.turns import in_turns
+from tests.turns import in_turns, random_test
 
 EDGES = (0, 1, 15, 16, 17, 127, 128, 129, 513)
 
@@ -121,17 +120,9 @@ def check_random(made: Forest, most: int) -> None:
         assert_same_bits(raw_of(module, rows), reference_raw(made, rows), most)
 
 
-@settings(max_examples=4)
-@given(random_forest(), st.integers(1, 6))
-def test_random_forests(made: Forest, most: int) -> None:
-    check_random(made, most)
-
-
-@pytest.mark.slow
-@settings(max_examples=1000)
-@given(random_forest(), st.integers(1, 6))
-def test_random_forests_often(made: Forest, most: int) -> None:
-    check_random(made, most)
+test_random_forests = random_test(
+    check_random, 4, 1000, random_forest(), st.integers(1, 6)
+)
 
 
 # ------------------------------------------------------------ the cut

@@ -6,8 +6,7 @@ import re
 from typing import Any
 
 import numpy as np
-import pytest
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import event
 from hypothesis import strategies as st
 
 from skforge.compiler.forest.arrays import Comparison, Missing
@@ -26,20 +25,7 @@ from tests.strategies_schedule import (
     legal_schedules,
     row_block_schedules,
 )
-
-# the monkeypatched settings of conftest hold for all examples alike
-quick = settings(
-    max_examples=5,
-    suppress_health_check=[
-        HealthCheck.function_scoped_fixture,
-        HealthCheck.too_slow,
-        HealthCheck.data_too_large,
-    ],
-)
-thorough = settings(quick, max_examples=1500)
-many = settings(quick, max_examples=5000)
-hundreds = settings(quick, max_examples=400)
-
+from tests.turns import random_test
 
 #: Forests as some library makes them, which more representations take.
 KINDS: tuple[dict[str, Any], ...] = (
@@ -63,7 +49,7 @@ BLOCKS_REFUSED = (
 )
 
 
-def check_compiled(data: st.DataObject, blocks: bool = False) -> None:
+def check_compiled(data: st.DataObject, blocks: bool) -> None:
     made = data.draw(random_forest(max_trees=7))
     if blocks:
         schedule = data.draw(row_block_schedules(made.n_trees))
@@ -135,53 +121,15 @@ def check_interpreted(data: st.DataObject) -> None:
     assert_same_bits(leaves, module.apply(rows), "apply")
 
 
-@quick
-@given(st.data())
-def test_compiled_code_is_the_reference(data: st.DataObject) -> None:
-    check_compiled(data)
+def check_any(data: st.DataObject) -> None:
+    check_compiled(data, blocks=False)
 
 
-@quick
-@given(st.data())
-def test_directives_that_meet_on_a_block_of_rows(data: st.DataObject) -> None:
+def check_blocks(data: st.DataObject) -> None:
     check_compiled(data, blocks=True)
 
 
-@quick
-@given(st.data())
-def test_changed_schedules_are_right_or_refused(data: st.DataObject) -> None:
-    check_changed(data)
-
-
-@quick
-@given(st.data())
-def test_the_interpreter_is_compiled_code(data: st.DataObject) -> None:
-    check_interpreted(data)
-
-
-@pytest.mark.slow
-@thorough
-@given(st.data())
-def test_compiled_code_is_the_reference_often(data: st.DataObject) -> None:
-    check_compiled(data)
-
-
-@pytest.mark.slow
-@many
-@given(st.data())
-def test_directives_that_meet_on_a_block_of_rows_often(data: st.DataObject) -> None:
-    check_compiled(data, blocks=True)
-
-
-@pytest.mark.slow
-@hundreds
-@given(st.data())
-def test_changed_schedules_are_right_or_refused_often(data: st.DataObject) -> None:
-    check_changed(data)
-
-
-@pytest.mark.slow
-@thorough
-@given(st.data())
-def test_the_interpreter_is_compiled_code_often(data: st.DataObject) -> None:
-    check_interpreted(data)
+test_compiled_code_is_the_reference = random_test(check_any, 5, 1500)
+test_directives_that_meet_on_a_block_of_rows = random_test(check_blocks, 5, 5000)
+test_changed_schedules_are_right_or_refused = random_test(check_changed, 5, 400)
+test_the_interpreter_is_compiled_code = random_test(check_interpreted, 5, 1500)

@@ -7,7 +7,6 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sklearn.ensemble import (
     ExtraTreesClassifier,
@@ -41,7 +40,7 @@ from tests.exactness.checks import (
 )
 from tests.exactness.forests import MAKERS, drawn, forest
 from tests.strategies_forest import edge_rows, random_forest
-from tests.turns import in_turns
+from tests.turns import in_turns, random_test
 
 
 def tiles(size: int = 15, rows: int = 64) -> Schedule:
@@ -356,16 +355,6 @@ def test_what_tiles_cannot_express_is_refused(case: str) -> None:
     assert error.value.why == message
 
 
-quick = settings(
-    max_examples=4,
-    suppress_health_check=[
-        HealthCheck.function_scoped_fixture,
-        HealthCheck.too_slow,
-        HealthCheck.data_too_large,
-    ],
-)
-
-
 def check_random(data: st.DataObject) -> None:
     """Compare a random forest on this machine, or as an older one runs it."""
     target = data.draw(st.sampled_from(["cpu", *levels().values()]))
@@ -389,14 +378,4 @@ def check_random(data: st.DataObject) -> None:
     assert_same_bits(module.apply(rows), leaves, "apply")
 
 
-@quick
-@given(st.data())
-def test_random_forests(data: st.DataObject) -> None:
-    check_random(data)
-
-
-@pytest.mark.slow
-@settings(quick, max_examples=1500)
-@given(st.data())
-def test_random_forests_often(data: st.DataObject) -> None:
-    check_random(data)
+test_random_forests = random_test(check_random, 4, 1500)

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.ensemble import ExtraTreesRegressor
 
@@ -45,9 +44,9 @@ from tests.exactness.checks import (
     raw_of,
 )
 from tests.exactness.forests import MAKERS, forest
-from tests.exactness.test_tiles import KINDS, quick, trained
+from tests.exactness.test_tiles import KINDS, trained
 from tests.strategies_forest import edge_rows, random_forest
-from tests.turns import in_turns
+from tests.turns import in_turns, random_test
 
 
 def values(size: int = 7, rows: int = 64) -> Schedule:
@@ -324,14 +323,4 @@ def check_random(data: st.DataObject) -> None:
     assert_same_bits(module.apply(rows), leaves, "apply")
 
 
-@quick
-@given(st.data())
-def test_random_forests(data: st.DataObject) -> None:
-    check_random(data)
-
-
-@pytest.mark.slow
-@settings(quick, max_examples=1000)
-@given(st.data())
-def test_random_forests_often(data: st.DataObject) -> None:
-    check_random(data)
+test_random_forests = random_test(check_random, 4, 1000)
