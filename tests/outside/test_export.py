@@ -79,12 +79,14 @@ def test_several_targets_of_classes_lie_side_by_side(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["object", "c"])
 def test_rows_and_columns_have_strides(forest: Any, tmp_path: Path, kind: str) -> None:
     folder = exported(tmp_path, kind)
+    functions = ["predict_raw", "predict_class", "apply"]
+    functions += ["predict_contribs"] * (kind == "object")
     dense = draw_rows(forest, 1300, 1, 0.1)
     gaps = np.zeros((1300, 20), np.float32)
     for rows in (gaps[:, 1:7], gaps[:, 1:19:3], np.asfortranarray(dense)):
         rows[:] = dense
         for given in (rows, rows[:3], rows[::5], rows[:1]):
-            for function in ("predict_raw", "predict_class", "apply"):
+            for function in functions:
                 found = predict(folder, f"{function}_f32", given)
                 wanted = expected(forest, function, np.ascontiguousarray(given))
                 np.testing.assert_array_equal(found, wanted)
@@ -189,7 +191,11 @@ def test_reductions(forest: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("reduction", "function", "off"),
-    [("exact", "predict_raw", 1e-7), ("fast", "predict_raw", 1e-3)],
+    [
+        ("exact", "predict_raw", 1e-7),
+        ("fast", "predict_raw", 1e-3),
+        ("exact", "predict_contribs", 1e-7),
+    ],
 )
 def test_what_differs_is_not_written(
     forest: Any,
@@ -203,12 +209,14 @@ def test_what_differs_is_not_written(
 
     def wrong(self: Any, name: str, rows: Any) -> Any:
         found = whole(self, name, rows)
-        return found * np.float32(1 + off) if name == function else found
+        if name == function:
+            found[-1] *= np.float32(1 + off)
+        return found
 
     monkeypatch.setattr(check._LoadedLibrary, "predict", wrong)
     module = skforge.compile_forest(forest, reduction=reduction)
     with pytest.raises(VerificationError, match=f"{function} of the library for"):
-        skforge.export(module, tmp_path / "tiny", batch_sizes=[1])
+        skforge.export(module, tmp_path / "tiny", batch_sizes=[1], contribs=True)
     assert not list(tmp_path.iterdir())
 
 
@@ -227,7 +235,7 @@ def test_what_was_compiled_for_a_gpu_is_refused(forest: Any, tmp_path: Path) -> 
 
 
 def test_of_a_cpu_and_a_gpu_the_cpu_is_exported(tmp_path: Path) -> None:
-    fast = skforge.CompiledForest(_random_forest(), tuning="off").fit(_numbers(9)[0])
+    fast = skforge.CompiledForest(random_forest(), tuning="off").fit(_numbers(9)[0])
     schedule = skforge.Schedule().tile("batch", "b0", "b1", 32).parallel("b0")
     cpu = skforge.compile_forest(fast.forest_, schedule=schedule)
     gpu = skforge.compile_forest(fast.forest_, target="emulated")
@@ -288,13 +296,15 @@ def test_command_line(forest: Any, tmp_path: Path) -> None:
 
     skforge.save(forest, tmp_path / "model.skforge")
     command = ["export", str(tmp_path / "model.skforge"), "-o", str(tmp_path / "out")]
-    command += ["--batch-sizes", "1", "--name", "tiny", "--apply"]
+    command += ["--batch-sizes", "1", "--name", "tiny", "--apply", "--contribs"]
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 0, done.output
     assert "tiny.o" in done.stdout
     assert "bytes a tree" in done.stdout
     header = (tmp_path / "out" / "tiny.h").read_text()
     assert "int tiny_apply_f32(" in header
+    assert "int tiny_predict_contribs_f64(" in header
+    assert "#define TINY_PREDICT_CONTRIBS_COLUMNS 7" in header
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 2
     assert "already exists" in done.output
@@ -312,7 +322,7 @@ def _lightgbm_categories() -> Any:
     return lightgbm.train(options | {"min_data_in_leaf": 3}, data, 9)
 
 
-def _xgboost_classes() -> Any:
+def xgboost_classes() -> Any:
     xgboost = pytest.importorskip("xgboost")
     X, y = _numbers(600)
     labels = np.digitize(y, [-1, 1])
@@ -328,7 +338,7 @@ def _xgboost_marker() -> Any:
     return model.fit(X, y)
 
 
-def _random_forest() -> Any:
+def random_forest() -> Any:
     from sklearn.ensemble import RandomForestClassifier
 
     X, y = _numbers(600)
@@ -361,9 +371,9 @@ def _numbers(n: int) -> tuple[Any, Any]:
 
 MODELS = (
     _lightgbm_categories,
-    _xgboost_classes,
+    xgboost_classes,
     _xgboost_marker,
-    _random_forest,
+    random_forest,
     _isolation_forest,
     _boosting,
     _stump,
@@ -377,7 +387,12 @@ MODELS = (
 def test_models_of_all_kinds(make: Any, kind: str, tmp_path: Path) -> None:
     forest = skforge.load_forest(make())
     folder = skforge.export(
-        forest, tmp_path / "tiny", kind, batch_sizes=[1, 600], apply=True
+        forest,
+        tmp_path / "tiny",
+        kind,
+        batch_sizes=[1, 600],
+        apply=True,
+        contribs=kind == "object",
     )
     facts = metadata(folder)
     rows = draw_rows(forest, 600, 5, 0.05)
@@ -453,7 +468,7 @@ def test_expectiles(kind: str, tmp_path: Path) -> None:
 
 
 @needs_compiler
-@pytest.mark.parametrize("make", [_lightgbm_categories, _xgboost_classes])
+@pytest.mark.parametrize("make", [_lightgbm_categories, xgboost_classes])
 def test_aarch64_runs_emulated(make: Any, tmp_path: Path) -> None:
     cross, emulator = "aarch64-linux-gnu-gcc", shutil.which("qemu-aarch64")
     if shutil.which(cross) is None or emulator is None:

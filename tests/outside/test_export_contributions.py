@@ -8,17 +8,13 @@ import sys
 import zipfile
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.tree import DecisionTreeRegressor
 
 import skforge
 from skforge import InvalidInputError, UnsupportedModelError
 from skforge.compiler.forest.reference import draw_rows
-from skforge.exceptions import VerificationError
-from skforge.exporters import check
 from tests.exactness.forests import forest as odd_forest
 from tests.export_tools import (
     expected,
@@ -27,89 +23,7 @@ from tests.export_tools import (
     predict,
     small_forest,
 )
-
-
-def _numbers(n: int) -> tuple[Any, Any]:
-    random = np.random.default_rng(1)
-    X = np.round(random.standard_normal((n, 5)), 1)
-    return X, X.sum(axis=1)
-
-
-def _lightgbm_categories() -> Any:
-    lightgbm = pytest.importorskip("lightgbm")
-    X, y = _numbers(700)
-    X[:, 0] = np.arange(700) % 40
-    data = lightgbm.Dataset(X, y > 0, categorical_feature=[0])
-    options = {"objective": "binary", "verbosity": -1, "num_threads": 1, "seed": 0}
-    return lightgbm.train(options | {"min_data_in_leaf": 3}, data, 9)
-
-
-def _xgboost_classes() -> Any:
-    xgboost = pytest.importorskip("xgboost")
-    X, y = _numbers(600)
-    labels = np.digitize(y, [-1, 1])
-    model = xgboost.XGBClassifier(n_estimators=5, max_depth=4, n_jobs=1)
-    return model.fit(X, labels)
-
-
-def _random_forest() -> Any:
-    from sklearn.ensemble import RandomForestClassifier
-
-    X, y = _numbers(600)
-    model = RandomForestClassifier(5, max_depth=8, random_state=0)
-    return model.fit(X, np.digitize(y, [-1, 1]))
-
-
-def _two_classes() -> Any:
-    from sklearn.ensemble import ExtraTreesClassifier
-
-    X, y = _numbers(600)
-    return ExtraTreesClassifier(5, max_depth=6, random_state=0).fit(X, y > 0)
-
-
-def _boosting() -> Any:
-    from sklearn.ensemble import GradientBoostingRegressor
-
-    X, y = _numbers(600)
-    return GradientBoostingRegressor(n_estimators=6, random_state=0).fit(X, y)
-
-
-MODELS = (
-    _lightgbm_categories,
-    _xgboost_classes,
-    _random_forest,
-    _two_classes,
-    _boosting,
-)
-
-
-@pytest.mark.sampled(2)
-@needs_compiler
-@pytest.mark.parametrize("make", MODELS)
-def test_models_of_all_kinds(make: Any, tmp_path: Path) -> None:
-    forest = skforge.load_forest(make())
-    folder = skforge.export(
-        forest, tmp_path / "tiny", batch_sizes=[1, 600], contribs=True
-    )
-    facts = metadata(folder)
-    assert facts["verified_here"]
-    columns = forest.n_outputs * (forest.n_features + 1)
-    dtype = forest.accumulator_dtype.name
-    assert facts["functions"]["predict_contribs"] == {
-        "dtype": dtype,
-        "columns": columns,
-    }
-    rows = draw_rows(forest, 700, 6, 0.05)
-    name = f"predict_contribs_f{8 * rows.itemsize}"
-    for n in (0, 1, 7, 700):
-        wanted = expected(forest, "predict_contribs", rows[:n])
-        for given in (rows[:n], np.asfortranarray(rows[:n])):
-            found = predict(folder, name, given)
-            assert (found.dtype, found.size) == (wanted.dtype, wanted.size)
-            assert found.tobytes() == wanted.tobytes()
-    raw = predict(folder, f"predict_raw_f{8 * rows.itemsize}", rows)
-    sums = found.reshape(len(rows), forest.n_outputs, -1).sum(axis=2, dtype=float)
-    np.testing.assert_allclose(sums, raw.reshape(sums.shape), rtol=1e-4, atol=1e-5)
+from tests.outside.test_export import random_forest, xgboost_classes
 
 
 @pytest.mark.parametrize("size", [1, 64])  # points are lanes, and rows
@@ -141,7 +55,7 @@ def test_aarch64(tmp_path: Path, size: int) -> None:
 def test_a_wheel_of_several_classes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    forest = skforge.load_forest(_xgboost_classes())
+    forest = skforge.load_forest(xgboost_classes())
     name = "contributing_wheel"
     folder = skforge.export(
         forest, tmp_path / name, "wheel", batch_sizes=[1], contribs=True
@@ -191,7 +105,7 @@ def test_refusals(tmp_path: Path) -> None:
 def test_scratch_for_very_many_outputs_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    forest = skforge.load_forest(_random_forest())
+    forest = skforge.load_forest(random_forest())
     monkeypatch.setattr(
         "skforge.compiler.runtime.explanations.contributions.SUM_BYTES", 8 * 64 * 5
     )
@@ -201,27 +115,6 @@ def test_scratch_for_very_many_outputs_is_refused(
         "contribs=True needs scratch for 3 outputs of 5 features at once, which is too "
         "much; compute contributions in Python."
     )
-
-
-def test_what_differs_is_not_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = check._LoadedLibrary.predict
-
-    def wrong(self: Any, name: str, rows: Any) -> Any:
-        found = whole(self, name, rows)
-        if name == "predict_contribs":
-            found[-1, 2] = np.nextafter(found[-1, 2], np.float32(9))
-        return found
-
-    monkeypatch.setattr(check._LoadedLibrary, "predict", wrong)
-    with pytest.raises(
-        VerificationError, match=r"^predict_contribs of the library for"
-    ):
-        skforge.export(
-            small_forest(), tmp_path / "tiny", batch_sizes=[1], contribs=True
-        )
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_marker_of_missing_values(tmp_path: Path) -> None:
@@ -234,18 +127,3 @@ def test_fast_sums_leave_contributions_as_they_are(tmp_path: Path) -> None:
     module = skforge.compile_forest(small_forest(), reduction="fast")
     folder = skforge.export(module, tmp_path / "tiny", batch_sizes=[1], contribs=True)
     assert metadata(folder)["verified_here"]
-
-
-def test_command_line(tmp_path: Path) -> None:
-    from typer.testing import CliRunner
-
-    from skforge.cli.main import app
-
-    tree = DecisionTreeRegressor(max_depth=2).fit(*_numbers(50))
-    skforge.save(skforge.load_forest(tree), tmp_path / "model.skforge")
-    command = ["export", str(tmp_path / "model.skforge"), "-o", str(tmp_path / "tiny")]
-    done = CliRunner().invoke(app, [*command, "--batch-sizes", "1", "--contribs"])
-    assert done.exit_code == 0, done.output
-    header = (tmp_path / "tiny" / "tiny.h").read_text()
-    assert "int tiny_predict_contribs_f64(" in header
-    assert "#define TINY_PREDICT_CONTRIBS_COLUMNS 6" in header
