@@ -689,23 +689,10 @@ def path_digest(path: Path) -> str:
     return str(identity(content_of(path)))
 
 
-def test_batches_of_sizes_that_came_are_ready(tmp_path: Path) -> None:
-    table = {(1, 20): Schedule(), (21, None): Schedule().interleave("tree", 2)}
-    model = CompiledForest(FOREST.fit(X, Y), tuning="off", schedule=table).fit(X)
-    skforge.save(model, tmp_path / "m.skforge")
-    fast = loaded(tmp_path / "m.skforge", rows=X)
-    same(fast.predict_proba(X), FOREST.predict_proba(X))
-    same(fast.predict_proba(X[:1]), FOREST.predict_proba(X[:1]))
-    assert is_ready(fast)
-
-
 def test_a_record_keeps_what_other_processes_noted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = {(1, 20): Schedule(), (21, None): Schedule().interleave("tree", 2)}
-    model = CompiledForest(FOREST.fit(X, Y), tuning="off", schedule=table).fit(X)
-    path = tmp_path / "m.skforge"
-    skforge.save(model, path)
+    path = of_two_kernels(tmp_path)
     written, honest = [], object_cache.store
 
     def store(key: str, payload: bytes) -> None:
