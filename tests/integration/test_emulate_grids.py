@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,6 @@ from skforge.compiler.ir.lir.nodes import (
     I32,
     I64,
     U8,
-    U32,
     Buffer,
     Function,
     Scalar,
@@ -26,6 +26,7 @@ from skforge.compiler.ir.lir.nodes import (
 from skforge.exceptions import CompilerError
 from skforge.gpu.passes import emulate_grids
 from tests.grid_tools import Place, check_emulated, grid, region, warp_sum
+from tests.grids_by_hand import BY_HAND, Made, function_of
 from tests.lir_loops import for_, while_
 from tests.lir_tools import buffer_of
 from tests.llvm_kernels import DTYPES
@@ -129,41 +130,9 @@ def test_blocks_and_threads_in_three_dimensions(
     assert found["out"].tolist() == list(range(len(tags)))
 
 
-def test_a_sum_is_a_tree_in_shared_memory() -> None:
-    threads, b = 32, Builder()
-
-    def block(blocks: Place) -> None:
-        sums = b.alloc("sums", F32, b.const(threads), space="shared")
-        first = b.mul(blocks[0], threads)
-        region(
-            b,
-            (threads,),
-            lambda t: b.store(sums, t[0], b.load(X, b.add(first, t[0]))),
-        )
-
-        def halve(level: Value, _: Place) -> None:
-            half = b.binary("shr", b.const(threads // 2), level)
-
-            def add(t: Place) -> None:
-                def both() -> None:
-                    other = b.load(sums, b.add(t[0], half))
-                    total = b.binary("add", b.load(sums, t[0]), other)
-                    b.store(sums, t[0], total)
-
-                b.if_(b.compare("lt", t[0], half), both)
-
-            region(b, (threads,), add)
-
-        for_(b, b.const(0), b.const(5), b.const(1), halve)
-
-        def write(t: Place) -> None:
-            first = b.compare("eq", t[0], 0)
-            b.if_(first, lambda: b.store(OUT, blocks[0], b.load(sums, b.const(0))))
-
-        region(b, (threads,), write)
-
-    grid(b, (3,), block)
-    emulated(b, x=numbers(96), out=np.zeros(3, np.float32))
+@pytest.mark.parametrize("make", BY_HAND)
+def test_functions_by_hand(make: Callable[[], Made]) -> None:
+    check_emulated(*function_of(make), threads=(1, 2))
 
 
 def test_private_memory_lives_through_a_uniform_loop() -> None:
@@ -291,57 +260,6 @@ def test_control_around_warp_operations_is_the_warps() -> None:
 
     grid(b, (1,), lambda _: region(b, (16, 2), body))
     emulated(b, x=numbers(threads), out=np.zeros(threads, np.float32))
-
-
-def test_atomics_meet_across_blocks_and_threads() -> None:
-    b = Builder()
-    elements = {"c": I32, "d": U32, "e": I64, "f": F32, "g": F64}
-    buffers = [Buffer(name, element) for name, element in elements.items()]
-
-    def body(blocks: Place, t: Place) -> None:
-        at = b.binary("and", t[0], b.const(3))
-        for buffer in buffers:
-            value = b.convert(b.binary("add", t[0], blocks[0]), buffer.element)
-            b.emit(lir.AtomicAdd(buffer, at, value))
-
-    grid(b, (5,), lambda g: region(b, (8,), lambda t: body(g, t)))
-    args = {name: np.zeros(4, DTYPES[element]) for name, element in elements.items()}
-    found = emulated(b, threads=(1, 2), **args)
-    for array in found.values():
-        assert array.tolist() == [40, 50, 60, 70]
-
-
-def test_launches_follow_each_other_in_host_loops() -> None:
-    """Scratch of the device lives from launch to launch."""
-    b, n = Builder(), Value("n", I64)
-    scratch = b.alloc("scratch", F32, b.mul(n, 4))
-
-    def fill(g: Place) -> None:
-        def body(t: Place) -> None:
-            at = b.add(b.mul(g[0], 4), t[0])
-            b.store(scratch, at, b.load(X, at))
-
-        region(b, (4,), body)
-
-    def double(step: Value, _: Place) -> None:
-        def body(g: Place, t: Place) -> None:
-            at = b.add(b.mul(g[0], 2), t[0])
-            two = b.binary("add", b.load(scratch, at), b.load(scratch, at))
-            b.store(scratch, at, b.binary("add", two, b.convert(step, F32)))
-
-        grid(b, (b.mul(n, 2),), lambda g: region(b, (2,), lambda t: body(g, t)))
-
-    def write(g: Place) -> None:
-        def body(t: Place) -> None:
-            at = b.add(b.mul(g[0], 4), t[0])
-            b.store(OUT, at, b.load(scratch, at))
-
-        region(b, (4,), body)
-
-    grid(b, (n,), fill)
-    for_(b, b.const(0), b.const(3), b.const(1), double)
-    grid(b, (n,), write)
-    emulated(b, threads=(1, 2), x=numbers(12), n=3, out=np.zeros(12, np.float32))
 
 
 @pytest.mark.parametrize("counts", [(0,), (0, 3), (-2,), (-2, -3), (2, 0)])

@@ -40,23 +40,6 @@ def test_compress(element: Scalar, lanes: int) -> None:
     check(function, args, {"out": wanted.reshape(-1)})
 
 
-@pytest.mark.parametrize("element", [U8, U16, U32, I32, I64], ids=lambda e: e.name)
-def test_popcount(element: Scalar) -> None:
-    def write(b: Builder, **p: lir.Buffer) -> None:
-        b.store(p["out"], b.const(0), b.popcount(b.load(p["x"], b.const(0))))
-        many = b.load(p["x"], b.const(1), Vec(element, 16))
-        b.store(p["out"], b.const(1), b.popcount(many))
-
-    dtype = np.dtype(DTYPES[element])
-    raw = np.random.default_rng(3).integers(0, 256, 17 * dtype.itemsize)
-    x = raw.astype(np.uint8).view(dtype)
-    x[:3] = np.array([255, 0, 128]).astype(dtype)
-    mask = (1 << 8 * dtype.itemsize) - 1
-    wanted = np.array([bin(int(v) & mask).count("1") for v in x], dtype)
-    function = kernel(buffers(x=element, out=element), write)
-    check(function, {"x": x, "out": np.zeros_like(x)}, {"out": wanted})
-
-
 @pytest.mark.parametrize("n_tables", [1, 2])
 @pytest.mark.parametrize("lanes", [8, 16])
 @pytest.mark.parametrize("element", [U8, U16, U32], ids=lambda e: e.name)

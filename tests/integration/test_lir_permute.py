@@ -189,22 +189,6 @@ def test_bytes_permute_where_the_target_has_it() -> None:
 # ------------------------------------------------------------ planes
 
 
-@pytest.mark.parametrize("rows", [32, 64, 128, 256, 512])
-def test_mux_takes_a_where_the_selector_is_set(rows: int) -> None:
-    def write(b: Builder, x: lir.Buffer, out: lir.Buffer) -> None:
-        select, one, two = (
-            b.let(lir.LoadPlane(x, b.const(k)), Plane(rows), "p") for k in range(3)
-        )
-        mux = b.let(lir.PlaneMux(select, one, two), Plane(rows), "mux")
-        b.emit(lir.StorePlane(out, b.const(0), mux))
-
-    x = numbers(U8, 3 * rows // 8, 4)
-    select, one, two = x.reshape(3, -1)
-    wanted = (select & one) | (~select & two)
-    args = {"x": x, "out": np.zeros(rows // 8, np.uint8)}
-    check(kernel(buffers(x=U8, out=U8), write), args, {"out": wanted})
-
-
 @pytest.mark.parametrize("bits", range(1, 9))
 def test_planes_to_index_has_the_first_plane_highest(bits: int) -> None:
     def write(b: Builder, x: lir.Buffer, out: lir.Buffer) -> None:

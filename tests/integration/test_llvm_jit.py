@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import re
 import struct
@@ -118,16 +117,6 @@ def test_walks_stay_scalar_and_compile_quickly():
     assert len(module.binary) < 5000
 
 
-def test_code_does_not_grow_with_the_forest():
-    texts = {str(walk_kernel(4)).count("Let") for _ in (10, 10_000)}
-    assert len(texts) == 1
-    module = compile_functions([walk_kernel(4)], Target.host())
-    args, sums = walk_args(8)
-    slots = [args[k] for k in ("nodes", "leaves", "x", "out", "n", "n_trees")]
-    call(module, "walk", slots)
-    assert np.array_equal(args["out"], sums)
-
-
 # ------------------------------------------------------------ other machines
 
 
@@ -241,18 +230,6 @@ def run_python(code, seconds=60, **environment):
         env={**os.environ, **environment},
         cwd=Path(__file__).parents[2],
     )
-
-
-def test_a_kernel_holds_its_code():
-    def write(b, out):
-        b.store(out, b.const(0), b.const(5, U8))
-
-    function = compile_functions([kernel(buffers(out=U8), write)], Target.host())
-    out = np.zeros(1, np.uint8)
-    call(function, "kernel", [out])
-    del function
-    gc.collect()
-    assert out[0] == 5
 
 
 @pytest.mark.parametrize(

@@ -259,19 +259,6 @@ for generation in range(2):
     assert done.stdout.strip() == "7", done.stderr
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_multiprocessing_with_fork():
-    done = run_python(
-        """
-import multiprocessing
-assert right()
-with multiprocessing.get_context("fork").Pool(2) as pool:
-    print(pool.map(right, [10, 100, 1000]))
-"""
-    )
-    assert done.stdout.strip() == "[True, True, True]", done.stderr
-
-
 def test_without_openmp_nothing_limits_threads():
     done = run_python(
         """
