@@ -299,6 +299,18 @@ MODELS: dict[str, Kind] = {
         part=attrgetter("booster_"),
         asks=("list",),
     ),
+    "xgboost of vectors": Kind(
+        xgb.XGBRegressor(multi_strategy="multi_output_tree", **XGB), "columns"
+    ),
+    "xgboost, base score": Kind(
+        xgb.XGBRegressor(objective="count:poisson", base_score=0.3, **XGB), "counts"
+    ),
+    "lightgbm, dart": Kind(
+        lgb.LGBMRegressor(boosting_type="dart", drop_rate=0.5, **LIGHT), "values"
+    ),
+    "lightgbm, zeros": Kind(
+        lgb.LGBMRegressor(zero_as_missing=True, **LIGHT), "values", "gaps"
+    ),
 }
 
 # ------------------------------------------------------------ wrappers around them
