@@ -125,6 +125,9 @@ def saved(model, tmp_path):
     return skforge.load(tmp_path / "model.skforge")
 
 
+ATTRIBUTES = "classes_", "n_features_in_", "feature_names_in_", "feature_importances_"
+
+
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", MODELS)
 def test_files_and_dropped_estimators_keep_attributes(name, fitted, tmp_path):
@@ -134,7 +137,7 @@ def test_files_and_dropped_estimators_keep_attributes(name, fitted, tmp_path):
         if hasattr(compiled, "score") and compiled.predict(rows).ndim == 1:
             labels = compiled.predict(rows)
             assert other.score(rows, labels) == compiled.score(rows, labels) == 1.0
-        for attribute in ("classes_", "n_features_in_", "feature_importances_"):
+        for attribute in ATTRIBUTES:
             assert hasattr(other, attribute) == hasattr(compiled, attribute)
             if hasattr(other, attribute):
                 expected = getattr(compiled, attribute)
@@ -163,21 +166,12 @@ def test_rows_are_refused_in_the_words_of_scikit_learn(name, fitted, tmp_path):
         assert answer(loaded, "predict", rows) == expected
 
 
-def test_frames_are_checked_by_name(tmp_path):
-    pd = pytest.importorskip("pandas")
-    frame = pd.DataFrame(X, columns=list("abcdef"))
-    model = RandomForestClassifier(3, random_state=0).fit(frame, NAMES[Y])
-    compiled = plain(model).fit(frame)
-    loaded = saved(compiled, tmp_path)
-    assert equal(loaded.predict(frame), compiled.predict(frame))
-    assert equal(loaded.feature_names_in_, compiled.feature_names_in_)
-    wrong = frame[list("badcfe")]
-    assert answer(loaded, "predict", wrong) == answer(compiled, "predict", wrong)
-    with pytest.warns(UserWarning) as expected:
-        compiled.predict(X)
-    with pytest.warns(UserWarning) as found:
-        loaded.predict(X)
-    assert str(found[0].message) == str(expected[0].message)
+def test_frames_are_checked_by_name(fitted, tmp_path):
+    compiled = fitted("forest of a frame")
+    wrong = ROWS["frame"][list("badcfe")]
+    expected = answer(compiled, "predict", wrong)
+    assert "feature names" in expected
+    assert answer(saved(compiled, tmp_path), "predict", wrong) == expected
 
 
 @pytest.mark.parametrize("dtype", ["str", "object"])
@@ -273,44 +267,29 @@ def test_what_cannot_be_stored_is_said_before_anything_is_written(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("named", [True, False])
-def test_histogram_boosting_with_categories(named, tmp_path):
+def test_histogram_boosting_with_categories(tmp_path):
     pd = pytest.importorskip("pandas")
     random, n = np.random.default_rng(0), 400
     codes = random.integers(0, 5, n)
     rows = pd.DataFrame({"a": random.normal(size=n), "c": codes, "b": codes / 9})
-    rows["c"] = pd.Categorical(np.array([*"vwxyz"])[codes]) if named else rows["c"]
-    rows = rows if named else rows.to_numpy()
-    kinds = "from_dtype" if named else [1]
-    model = HistGradientBoostingClassifier(max_iter=9, categorical_features=kinds)
+    rows["c"] = pd.Categorical(np.array([*"vwxyz"])[codes])
+    model = HistGradientBoostingClassifier(
+        max_iter=9, categorical_features="from_dtype"
+    )
     model.fit(rows, (codes % 2).astype(bool))
     other = saved(plain(model).fit(rows), tmp_path)
-    for method in ("predict", "predict_proba", "decision_function"):
-        for part in (rows, rows[:1], rows[3:9]):
-            expected = getattr(model, method)(part)
-            np.testing.assert_array_equal(getattr(other, method)(part), expected)
-    if named:
-        found = other.predict({"a": [0.1, 1], "c": ["v", None], "b": [0, 1]})
-        gap = pd.DataFrame(
-            {"a": [0.1, 1], "c": pd.Categorical(["v", None]), "b": [0, 1]}
-        )
-        np.testing.assert_array_equal(found, model.predict(gap))
-    else:
-        unknown = np.where(rows == rows[0, 1], np.inf, rows)
-        new = np.array([[0.0, 77, 1], [0, -1, 1], [0, np.nan, 1], [0, 2.5, 1]])
-        np.testing.assert_array_equal(other.predict(new), model.predict(new))
-        for refusing in (model, other):
-            with pytest.raises(ValueError, match=r"contains infinity|finite numbers"):
-                refusing.predict(unknown)
-    if named:  # the encoder takes texts, too
-        texts = rows.to_numpy()
-        plain_texts = rows.astype({"c": str})
-        found = other.predict_proba(plain_texts)
-        np.testing.assert_array_equal(found, model.predict_proba(plain_texts))
-        for form in (texts, texts[:3].tolist()):
-            model.predict(form)
-            with pytest.raises(SourceNeededError):
-                other.predict(form)
+    gap = pd.DataFrame({"a": [0.1, 1], "c": pd.Categorical(["v", None]), "b": [0, 1]})
+    found = other.predict({"a": [0.1, 1], "c": ["v", None], "b": [0, 1]})
+    np.testing.assert_array_equal(found, model.predict(gap))
+    # the encoder takes texts, too
+    texts = rows.to_numpy()
+    plain_texts = rows.astype({"c": str})
+    found = other.predict_proba(plain_texts)
+    np.testing.assert_array_equal(found, model.predict_proba(plain_texts))
+    for form in (texts, texts[:3].tolist()):
+        model.predict(form)
+        with pytest.raises(SourceNeededError):
+            other.predict(form)
 
 
 @pytest.mark.parametrize("trained_on", ["names", "numbers", "an array"])
@@ -953,18 +932,6 @@ def test_models_load_where_no_source_is_installed(code, fitted, tmp_path):
     for name in names:
         found = np.load(tmp_path / f"{name}.npy")
         assert equal(found, fitted(name).predict_proba(X32))
-
-
-@pytest.mark.parametrize("wrapper", ["sigmoid", "isotonic", "threshold"])
-def test_a_dropped_pipeline_of_a_wrapper_is_pickled(wrapper):
-    X, y = make_classification(300, 6, random_state=0)
-    last = FixedThresholdClassifier(DecisionTreeClassifier(max_depth=3), threshold=0.3)
-    if wrapper != "threshold":
-        last = CalibratedClassifierCV(last.estimator, cv=2, method=wrapper)
-    fast = plain(make_pipeline(StandardScaler(), last).fit(X, y)).fit(X)
-    read = pickle.loads(pickle.dumps(fast.drop_estimator()))
-    assert equal(read.predict_proba(X), fast.predict_proba(X))
-    assert equal(read.predict(X), fast.predict(X))
 
 
 # ------------------------------------------------------------ damage

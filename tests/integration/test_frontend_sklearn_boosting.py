@@ -98,22 +98,6 @@ def test_a_score_of_zero_is_the_second_class():
     np.testing.assert_array_equal(label, [1, 1])
 
 
-def test_names_and_sparse_rows():
-    pandas = pytest.importorskip("pandas")
-    sparse = pytest.importorskip("scipy.sparse")
-    X, rng = data()
-    X[rng.random(X.shape) < 0.5] = 0.0
-    frame = pandas.DataFrame(X, columns=list("abcde"))
-    model = GradientBoostingRegressor(n_estimators=5).fit(frame, X[:, 0])
-    forest = load_forest(model)
-    assert forest.feature_names == ("a", "b", "c", "d", "e")
-    raw = reference_raw(forest, X)
-    same_bits(apply_transform(forest, raw), model.predict(frame))
-    model = GradientBoostingRegressor(n_estimators=5).fit(X, X[:, 0])
-    raw = reference_raw(load_forest(model), X)
-    same_bits(raw[:, 0], model.predict(sparse.csr_array(X)))
-
-
 class Shifted(GradientBoostingRegressor):
     def predict(self, X):
         return super().predict(X) + 1

@@ -73,17 +73,6 @@ def test_regressors(params):
     same_bits(apply_transform(forest, raw[:1]), model.predict(rows[:1]))
 
 
-@pytest.mark.parametrize("kind", ["f4", "i4", "u1", "?"])
-def test_other_dtypes_become_float64(kind):
-    X, _ = data(0)
-    X = (X * 40).round(1)
-    rows = X[:100].astype(kind)
-    model = HistGradientBoostingRegressor(max_iter=5).fit(X, X[:, 0] + X[:, 1])
-    forest = load_forest(model)
-    assert forest.input_dtype == np.float64
-    same_bits(reference_raw(forest, rows)[:, 0], model.predict(rows))
-
-
 def test_float32_rows_beside_float64_thresholds():
     X, _ = data(0)
     model = HistGradientBoostingRegressor(max_iter=9).fit(X, X[:, 0] + X[:, 1] ** 2)

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -27,18 +23,3 @@ def test_what_releases_from_3_3_train(name, tmp_path):
         same_bits(one.predict_raw(X), expected[f"3.4.1-{name}:margin"])
         for n in (len(X), *[1] * 4):  # few rows have an entry in the end
             same_bits(one.predict(X[:n]), expected[f"3.4.1-{name}:value"][:n])
-
-
-def test_files_load_without_xgboost():
-    code = (
-        "import sys; sys.modules['xgboost'] = None\n"
-        "from skforge.compiler.frontends import load_forest\n"
-        "print([load_forest(p).n_trees for p in sys.argv[1:]])"
-    )
-    names = ["3.2.0-dart.json", "3.2.0-softprob.ubj"]
-    output = subprocess.check_output(
-        [sys.executable, "-c", code, *(str(DATA / n) for n in names)],
-        text=True,
-        cwd=Path(__file__).parents[2],
-    )
-    assert output == "[3, 18]\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -45,6 +46,25 @@ print([n for n in names if f"skforge.compiler.frontends.{n}" in sys.modules])
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert done.stdout.splitlines() == ["[]", "[3.0]", "['xgboost']"]
+
+
+@pytest.mark.parametrize(
+    ("library", "names", "trees"),
+    [
+        ("lightgbm", ["4.7.0-dart.txt", "4.7.0-multiclass.txt"], "[4, 12]"),
+        ("xgboost", ["3.2.0-dart.json", "3.2.0-softprob.ubj"], "[3, 18]"),
+    ],
+)
+def test_files_load_without_their_library(library, names, trees):
+    code = (
+        f"import sys; sys.modules[{library!r}] = None\n"
+        "from skforge.compiler.frontends import load_forest\n"
+        "print([load_forest(p).n_trees for p in sys.argv[1:]])"
+    )
+    root = Path(__file__).parents[2]
+    files = [str(root / "tests" / "data" / library / name) for name in names]
+    command = [sys.executable, "-c", code, *files]
+    assert subprocess.check_output(command, text=True, cwd=root) == f"{trees}\n"
 
 
 def _files(folder):

@@ -13,6 +13,7 @@ from math import factorial
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 from skforge import (
     InvalidInputError,
@@ -29,6 +30,7 @@ from skforge.compiler.layouts.blocks.paths import trace
 from skforge.compiler.runtime.explanations import background as kernels
 from skforge.compiler.runtime.explanations.background import LOOK_UP
 from skforge.exceptions import ScheduleError
+from tests import kinds
 from tests.exactness.forests import NUMERIC, drawn, forest_of, tree
 from tests.integration.test_estimator_onnx import CLASSIFIER, REGRESSOR
 from tests.plain import plain
@@ -115,13 +117,6 @@ def xgboost(**options):
     return model.fit(given, y), given
 
 
-def xgboost_classes():
-    X, y = data()
-    given = with_gaps(X)
-    model = pytest.importorskip("xgboost").XGBClassifier(n_estimators=4, max_depth=4)
-    return model.fit(given, np.digitize(y, [-1, 1])), given
-
-
 def lightgbm():
     X, y = data()
     given = with_categories(X)
@@ -131,42 +126,27 @@ def lightgbm():
     return model.fit(given, y, categorical_feature=[1]), given
 
 
-def sklearn(name):
-    from sklearn import ensemble
-
+def fitted(model, classifies=False, change=lambda X: X):
     X, y = data()
-    regressor = getattr(ensemble, f"{name}Regressor")
-    count = {"max_iter" if name.startswith("Hist") else "n_estimators": 5}
-    model = regressor(random_state=0, **count)
-    given = with_gaps(X) if name.startswith("Hist") else X
-    return model.fit(given, y), given
-
-
-def forest_classifier():
-    from sklearn.ensemble import RandomForestClassifier
-
-    X, y = data()
-    model = RandomForestClassifier(4, max_depth=6, random_state=0)
-    return model.fit(X, np.digitize(y, [-1, 1])), X
+    given = change(X)
+    return clone(model).fit(given, np.digitize(y, [-1, 1]) if classifies else y), given
 
 
 def outputs():
-    from sklearn.ensemble import ExtraTreesRegressor
-
     X, y = data()
-    model = ExtraTreesRegressor(4, max_depth=7, random_state=0)
+    model = clone(kinds.MODELS["extra of columns"].model)
     return model.fit(X, np.stack([y, y**2], axis=1)), X
 
 
 MODELS = {
     "xgboost": xgboost,
     "xgboost-dart": lambda: xgboost(booster="dart", rate_drop=0.5),
-    "xgboost-classes": xgboost_classes,
+    "xgboost-classes": lambda: fitted(kinds.CLASSIFIERS["xgboost"], True, with_gaps),
     "lightgbm": lightgbm,
-    "forest": lambda: sklearn("RandomForest"),
-    "boosting": lambda: sklearn("GradientBoosting"),
-    "histogram": lambda: sklearn("HistGradientBoosting"),
-    "forest-classes": forest_classifier,
+    "forest": lambda: fitted(kinds.REGRESSORS["forest"]),
+    "boosting": lambda: fitted(kinds.REGRESSORS["gb"]),
+    "histogram": lambda: fitted(kinds.REGRESSORS["hist"], change=with_gaps),
+    "forest-classes": lambda: fitted(kinds.SMALL, True),
     "outputs": outputs,
 }
 
