@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 
 import pytest
+
+from tests.programs import run_python
 
 _IN_PIECES = """
 import ctypes, mmap
@@ -57,12 +57,5 @@ print("loaded")
 
 @pytest.mark.skipif(sys.platform != "linux", reason="maps memory as Linux does")
 def test_kernels_load_between_pieces_of_memory(tmp_path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", _IN_PIECES],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=200,
-        env={**os.environ, "SKFORGE_CACHE_DIR": str(tmp_path)},
-    )
-    assert done.stdout.strip() == "loaded", done.stderr[-2000:]
+    said = run_python(_IN_PIECES, SKFORGE_CACHE_DIR=str(tmp_path))
+    assert said.strip() == "loaded"

@@ -12,7 +12,6 @@ import os
 import pickle
 import re
 import signal
-import subprocess
 import sys
 import time
 import warnings
@@ -68,6 +67,7 @@ from skforge.tuning import (
 )
 from tests.kinds import MODELS, ROWS, TARGETS
 from tests.plain import plain
+from tests.programs import run_python
 
 pytestmark = pytest.mark.doors
 
@@ -614,17 +614,11 @@ for model, rows in (
 
 def test_equal_fits_save_equal_bytes(tmp_path, monkeypatch, capsys):
     seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"  # another than here
-    ran = subprocess.run(
-        [sys.executable, "-c", SAVES, tmp_path / "a.skforge"],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": seed},
-        capture_output=True,
-        text=True,
-    )
-    assert ran.returncode == 0, ran.stderr
-    assert len(ran.stdout.split()) == 4
+    ran = run_python(SAVES, tmp_path / "a.skforge", PYTHONHASHSEED=seed)
+    assert len(ran.split()) == 4
     monkeypatch.setattr(sys, "argv", ["-c", tmp_path / "b.skforge"])
     exec(SAVES, {})
-    assert capsys.readouterr().out == ran.stdout
+    assert capsys.readouterr().out == ran
 
 
 OTHER_FILES = {
@@ -900,19 +894,6 @@ for name in sys.argv[1:]:
 """
 
 
-def run(code, folder, *arguments):
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(
-        [sys.executable, "-c", code, *arguments],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
-    ).stdout
-
-
 DROPPED = WITHOUT.replace(
     'skforge.load(name + ".skforge")', '__import__("joblib").load(name + ".joblib")'
 )
@@ -928,7 +909,7 @@ def test_models_load_where_no_source_is_installed(code, fitted, tmp_path):
     code = code.format(
         banned=("xgboost", "lightgbm", "onnx", "pandas"), method="predict_proba"
     )
-    assert run(code, tmp_path, *names) == "[] False\n" * 3
+    assert run_python(code, *names, cwd=tmp_path) == "[] False\n" * 3
     for name in names:
         found = np.load(tmp_path / f"{name}.npy")
         assert equal(found, fitted(name).predict_proba(X32))

@@ -22,6 +22,7 @@ from skforge import CompiledForest, UnsupportedModelError
 from skforge.exceptions import InvalidModelError
 from tests.kinds import FRAME, N
 from tests.plain import plain
+from tests.sklearn_rows import same_bits as same
 
 xgb = pytest.importorskip("xgboost")
 
@@ -48,11 +49,6 @@ CLASSIFIERS = {
 }
 ANSWERS = "predict", "predict_proba", "predict_log_proba", "decision_function", "apply"
 STAGED = "staged_predict", "staged_predict_proba", "staged_decision_function"
-
-
-def same(found: Any, wanted: Any) -> None:
-    assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype)
-    assert found.tobytes() == wanted.tobytes()
 
 
 def check(model: Any, rows: Any, fast: Any = None) -> Any:

@@ -15,8 +15,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.tree import DecisionTreeRegressor
 
 import skforge
-from skforge.cli.main import app
 from tests.plain import plain
+from tests.programs import command
 
 xgboost = pytest.importorskip("xgboost")
 pd = pytest.importorskip("pandas")
@@ -65,13 +65,7 @@ def run(capfd, monkeypatch, folder):
     monkeypatch.chdir(folder)
     monkeypatch.setenv("COLUMNS", "40")  # lines are not broken to fit
 
-    def call(command):
-        with pytest.raises(SystemExit) as stopped:
-            app(shlex.split(command), prog_name="skforge")
-        out = capfd.readouterr()
-        return stopped.value.code, out.out, out.err
-
-    return call
+    return lambda text: command(capfd, *shlex.split(text))
 
 
 PICKLE = (
@@ -245,16 +239,16 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("command", CASES)
-def test_one_line_and_exit_code_two(run, folder, command):
-    if "onnx" in command:
+@pytest.mark.parametrize("text", CASES)
+def test_one_line_and_exit_code_two(run, folder, text):
+    if "onnx" in text:
         pytest.importorskip("onnx")
     before = sorted(folder.rglob("*"))
-    code, out, err = run(command)
+    code, out, err = run(text)
     assert (code, out) == (2, "")
     err = err.removeprefix(PICKLE)
     assert err.startswith("error: ") and err.endswith("\n") and err.count("\n") == 1
-    assert CASES[command] in err
+    assert CASES[text] in err
     assert sorted(folder.rglob("*")) == before  # nothing was written
 
 
@@ -263,8 +257,8 @@ def test_an_output_that_turns_out_to_be_closed(run, monkeypatch):
         raise OSError(28, "No space left on device", "a.skforge")
 
     monkeypatch.setattr(skforge, "save", full)
-    command = "tune model.json --budget 0.001 --batch-sizes 1 -o a.skforge --verbose 0"
-    code, _, err = run(command)
+    text = "tune model.json --budget 0.001 --batch-sizes 1 -o a.skforge --verbose 0"
+    code, _, err = run(text)
     assert code == 2
     warning, error = err.splitlines()
     assert warning.startswith("warning: A budget of 0.001 s is too short")

@@ -25,6 +25,7 @@ from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 import skforge
 from skforge.cli import data, library, values
 from skforge.cli.main import app
+from tests.programs import command
 
 pytestmark = pytest.mark.doors
 
@@ -199,10 +200,8 @@ def run(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
     def call(*args):
-        with pytest.raises(SystemExit) as stopped:
-            app(["predict", *map(str, args)], prog_name="skforge")
-        out, err = capsys.readouterr()
-        return stopped.value.code or 0, out, err.rpartition(TRUST)[2]
+        code, out, err = command(capsys, "predict", *args)
+        return code, out, err.rpartition(TRUST)[2]
 
     return call
 

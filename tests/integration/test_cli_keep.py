@@ -7,6 +7,7 @@ import datetime
 import decimal
 import io
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,8 +22,8 @@ from sklearn.tree import DecisionTreeRegressor
 
 import skforge
 from skforge.cli import tables
-from skforge.cli.main import app
 from tests.plain import plain
+from tests.programs import command
 
 pd = pytest.importorskip("pandas")
 pa = pytest.importorskip("pyarrow", exc_type=ImportError)
@@ -46,13 +47,7 @@ DATES = ["2024-02-29", "29.02.2024", "2024-02-29T23:59:59.123456789Z", "", "0001
 def run(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
-    def call(*args):
-        with pytest.raises(SystemExit) as stopped:
-            app(["predict", *map(str, args)], prog_name="skforge")
-        out = capsys.readouterr()
-        return stopped.value.code or 0, out.out, out.err
-
-    return call
+    return partial(command, capsys, "predict")
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ rows of a column look like whole numbers, missing values and new texts come late
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from pathlib import Path
 
 import joblib
@@ -28,9 +29,9 @@ from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 
 import skforge
 from skforge.cli import tables
-from skforge.cli.main import app
 from skforge.cli.models import drawable
 from skforge.exceptions import InvalidInputError
+from tests.programs import command
 
 pd = pytest.importorskip("pandas")
 pa = pytest.importorskip("pyarrow", exc_type=ImportError)
@@ -129,10 +130,8 @@ def run(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(tables, "_ROWS", 16)
 
     def call(*args):
-        with pytest.raises(SystemExit) as stopped, warnings.catch_warnings():
-            app(["predict", *map(str, args)], prog_name="skforge")
-        out = capsys.readouterr()
-        return stopped.value.code or 0, out.out, out.err
+        with warnings.catch_warnings():
+            return command(capsys, "predict", *args)
 
     return call
 
@@ -220,13 +219,7 @@ def skf(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("TERMINAL_WIDTH", "200")
 
-    def call(*args):
-        with pytest.raises(SystemExit) as stopped:
-            app([*map(str, args)], prog_name="skforge")
-        out = capsys.readouterr()
-        return stopped.value.code or 0, out.out, out.err
-
-    return call
+    return partial(command, capsys)
 
 
 BENCH = ("--batch-sizes=3", "--seconds=0.02")
@@ -259,8 +252,8 @@ def test_a_pipeline_is_measured_on_rows_of_a_file(skf, fitted):
     given.to_csv("rows.csv", index=False)
     code, out, _ = skf("bench", model, "--data=rows.csv", *BENCH)
     assert code == 0 and out.count("identical") == 2
-    for command in ("bench", "tune"):
-        code, _, err = skf(command, model)
+    for name in ("bench", "tune"):
+        code, _, err = skf(name, model)
         assert code == 2 and err == WARNING.format("model.joblib") + (
             "error: model.joblib holds a Pipeline, for which no rows can be drawn; "
             "give rows with --data.\n"

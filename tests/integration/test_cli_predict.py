@@ -7,6 +7,7 @@ import io
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +16,8 @@ from sklearn.ensemble import GradientBoostingRegressor, RandomForestClassifier
 from sklearn.tree import DecisionTreeRegressor
 
 import skforge
-from skforge.cli.main import app
 from tests.plain import plain
+from tests.programs import command
 
 xgboost = pytest.importorskip("xgboost")
 pd = pytest.importorskip("pandas")
@@ -29,13 +30,7 @@ NAMES = ["age", "size", "rooms"]
 def run(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
-    def call(*args):
-        with pytest.raises(SystemExit) as stopped:
-            app(["predict", *map(str, args)], prog_name="skforge")
-        out = capsys.readouterr()
-        return stopped.value.code or 0, out.out, out.err
-
-    return call
+    return partial(command, capsys, "predict")
 
 
 @pytest.fixture(scope="module")

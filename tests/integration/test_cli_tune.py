@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import xgboost as xgb
 
 import skforge
-from skforge.cli.main import app
+from tests.programs import command
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(100, 4)).astype(np.float32)
@@ -19,13 +21,7 @@ def run(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("TERMINAL_WIDTH", "200")
 
-    def call(*args):
-        with pytest.raises(SystemExit) as stopped:
-            app([str(arg) for arg in args], prog_name="skforge")
-        out = capsys.readouterr()
-        return stopped.value.code or 0, out.out, out.err
-
-    return call
+    return partial(command, capsys)
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from sklearn.preprocessing import OneHotEncoder
 
 import skforge
 from skforge.cli import verify
-from skforge.cli.main import app
 from tests.plain import plain
+from tests.programs import command
 
 pd = pytest.importorskip("pandas")
 xgboost = pytest.importorskip("xgboost")
@@ -62,13 +62,7 @@ def run(capsys, monkeypatch, folder):
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("TERMINAL_WIDTH", "200")
 
-    def call(command):
-        with pytest.raises(SystemExit) as stopped:
-            app(["verify", *command.split()], prog_name="skforge")
-        out, err = capsys.readouterr()
-        return stopped.value.code or 0, out, err
-
-    return call
+    return lambda text: command(capsys, "verify", *text.split())
 
 
 def forms(out):
@@ -104,8 +98,8 @@ def _there(module):
 
 
 def test_pipelines_and_first_rows(run):
-    command = "pipeline.skforge --model pipeline.joblib --data rows.csv --rows 50"
-    code, out, _ = run(command)
+    text = "pipeline.skforge --model pipeline.joblib --data rows.csv --rows 50"
+    code, out, _ = run(text)
     assert code == 0
     methods, told = forms(out)
     assert methods == {"predict", "predict_proba", "predict_log_proba"}
@@ -154,7 +148,7 @@ def test_one_wrong_form_is_found(run, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("command", "why"),
+    ("text", "why"),
     [
         (
             "model.skforge --model model.skforge --data rows.csv",
@@ -181,8 +175,8 @@ def test_one_wrong_form_is_found(run, monkeypatch):
         ),
     ],
 )
-def test_bad_use(run, folder, command, why):
+def test_bad_use(run, folder, text, why):
     (folder / "bad.jsonl").write_text('{"age": 1, "city": "rome"}\n[1]\n')
     (folder / "no.jsonl").write_text("\n")
     (folder / "less.csv").write_text("age\n1\n")
-    assert run(command) == (2, "", f"error: {why}\n")
+    assert run(text) == (2, "", f"error: {why}\n")

@@ -31,6 +31,7 @@ import skforge
 from skforge.exceptions import InvalidInputError
 from skforge.runtime import mappings
 from tests.plain import plain
+from tests.sklearn_rows import same_bits as same
 
 pd = pytest.importorskip("pandas")
 
@@ -100,11 +101,6 @@ def fitted(request: Any) -> tuple[Any, Any, Any]:
     if frame is X_CITY and not any(fast.forest_.category_names):
         pytest.skip("this XGBoost keeps no names of categories")
     return model, fast, frame
-
-
-def same(found: Any, wanted: Any) -> None:
-    assert np.asarray(found).dtype == np.asarray(wanted).dtype
-    np.testing.assert_array_equal(found, wanted, strict=True)
 
 
 def shuffled(frame: Any, kind: Callable[[Any], Any]) -> dict[str, Any]:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import pickle
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,6 +33,7 @@ from skforge import (
 from skforge.compiler.runtime.auto import AutoModule
 from skforge.compiler.runtime.cpu.code import MachineCode
 from tests.plain import plain
+from tests.programs import run_python
 
 xgb = pytest.importorskip("xgboost")
 lgb = pytest.importorskip("lightgbm")
@@ -123,13 +121,7 @@ def test_another_process_needs_no_source_library(fitted, tmp_path):
         skforge.save(fitted(name), tmp_path / f"{name}.skforge")
         joblib.dump(fitted(name).drop_estimator(), tmp_path / f"{name}.joblib")
         files |= {f"{name}.skforge": name, f"{name}.joblib": name}
-    subprocess.run(
-        [sys.executable, "-c", CODE, *files],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        check=True,
-        timeout=120,
-    )
+    run_python(CODE, *files, cwd=tmp_path)
     for file, name in files.items():
         found = np.load(tmp_path / f"{file}.npy")
         assert found.tobytes() == fitted(name).predict_contribs(X).tobytes()

@@ -7,6 +7,7 @@ import json
 import random
 import shutil
 import zipfile
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
@@ -18,7 +19,6 @@ from sklearn.tree import DecisionTreeRegressor
 
 import skforge
 from skforge._version import FORMAT, __version__
-from skforge.cli.main import app
 from skforge.exceptions import (
     ScheduleError,
     SkforgeError,
@@ -29,6 +29,7 @@ from skforge.persistence.older_formats import STEPS
 from skforge.runtime.libm import on_arm
 from tests.old_files import NAMES, answers, numbers, rows_of
 from tests.plain import plain
+from tests.programs import command
 
 pytest.importorskip("pandas")
 
@@ -145,16 +146,10 @@ def test_what_format_1_did_not_tell_is_refused():
 
 @pytest.fixture
 def run(tmp_path, capsys, monkeypatch):
-    def call(*arguments):
-        with pytest.raises(SystemExit) as stopped:
-            app([*map(str, arguments)], prog_name="skforge")
-        printed = capsys.readouterr()
-        return stopped.value.code, printed.out, printed.err
-
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
     shutil.copy(FIRST, "old.skforge")
-    return call
+    return partial(command, capsys)
 
 
 def test_the_command(run):

@@ -7,7 +7,6 @@ import gc
 import os
 import re
 import struct
-import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 from skforge.compiler.runtime.cpu.jit import emit_object
 from skforge.compiler.target import Target
 from skforge.runtime import elf, loading
+from tests.programs import run_python
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or Target.host().arch not in ("x86_64", "aarch64"),
@@ -204,13 +204,11 @@ else:
     except CompilerError as error:
         print(error)
 """
-    run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    if "no such rule" in run.stdout:
+    run = run_python(code)
+    if "no such rule" in run:
         pytest.skip("this kernel is older than 6.3")
-    assert "refuses executable memory" in run.stdout, run.stdout
-    assert "skforge.export" in run.stdout
+    assert "refuses executable memory" in run
+    assert "skforge.export" in run
 
 
 def test_the_runtime_imports_numpy_and_the_standard_library_alone():
@@ -221,8 +219,7 @@ def test_the_runtime_imports_numpy_and_the_standard_library_alone():
         "import sys, numpy; before = {*sys.modules}; import "
         f"{', '.join(names)}; print(*({{*sys.modules}} - before))"
     )
-    run = [sys.executable, "-c", program]
-    loaded = subprocess.run(run, capture_output=True, text=True, check=True).stdout
+    loaded = run_python(program)
     ours = {name for name in loaded.split() if re.match(r"skforge\b", name)}
     low = {"skforge", "skforge._typing", "skforge._version"}
     low |= {"skforge.config", "skforge.exceptions"}

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -29,6 +27,7 @@ from skforge import UnsupportedModelError
 from skforge.exceptions import SourceNeededError
 from tests.kinds import FRAME, TWO
 from tests.plain import plain
+from tests.programs import run_python
 
 X = FRAME.to_numpy()
 NAMES = "get_feature_names_out"
@@ -92,10 +91,7 @@ matrix = fast.transform(np.full((3, {FRAME.shape[1]}), 0.5))
 assert "sklearn" not in sys.modules, [*sys.modules]
 print(matrix.shape, matrix.sum())
 """
-    out = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False
-    )
-    assert out.stdout == f"(3, {fast.forest_.n_leaves}) 15.0\n", out.stderr
+    assert run_python(code) == f"(3, {fast.forest_.n_leaves}) 15.0\n"
 
 
 def test_the_settings_of_scikit_learn_count() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +16,7 @@ from skforge.exceptions import (
     InvalidModelError,
     UnsupportedModelError,
 )
+from tests.programs import run_python
 from tests.unit.test_frontends import ANY_NAME
 
 
@@ -42,10 +41,7 @@ register(stump_frontend(detect=lambda model: isinstance(model, Booster)))
 print(load_forest(Booster(3.0)).threshold.tolist())  # asked before skforge's own
 print([n for n in names if f"skforge.compiler.frontends.{n}" in sys.modules])
 """
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.splitlines() == ["[]", "[3.0]", "['xgboost']"]
+    assert run_python(script).splitlines() == ["[]", "[3.0]", "['xgboost']"]
 
 
 @pytest.mark.parametrize(
@@ -61,10 +57,8 @@ def test_files_load_without_their_library(library, names, trees):
         "from skforge.compiler.frontends import load_forest\n"
         "print([load_forest(p).n_trees for p in sys.argv[1:]])"
     )
-    root = Path(__file__).parents[2]
-    files = [str(root / "tests" / "data" / library / name) for name in names]
-    command = [sys.executable, "-c", code, *files]
-    assert subprocess.check_output(command, text=True, cwd=root) == f"{trees}\n"
+    data = Path(__file__).parents[1] / "data" / library
+    assert run_python(code, *(data / name for name in names)) == f"{trees}\n"
 
 
 def _files(folder):

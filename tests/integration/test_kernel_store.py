@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +21,7 @@ from skforge.compiler.target import Target
 from skforge.exceptions import VerificationError
 from skforge.prediction import kernel_checks
 from skforge.runtime import object_cache, stored_kernels
+from tests.programs import run_python
 
 X, Y = make_classification(400, 6, n_informative=4, random_state=0)
 X = X.astype(np.float32)
@@ -177,15 +176,12 @@ def test_a_cache_filled_in_an_image_is_of_use_where_the_image_is_moved(
         for file in package.rglob("*.py"):
             if name == "dated":  # as layers of images keep it
                 os.utime(file, (1_000_000_000, 1_000_000_000))
-        done = subprocess.run(
-            [sys.executable, "-c", IN_A_COPY, str(tmp_path / "a.skforge")],
-            env={**os.environ, "PYTHONPATH": str(package.parent)},
+        said = run_python(
+            *(IN_A_COPY, tmp_path / "a.skforge"),
             cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=True,
+            PYTHONPATH=str(package.parent),
         )
-        assert done.stdout.split() == [str(package / "__init__.py"), str(kernels)]
+        assert said.split() == [str(package / "__init__.py"), str(kernels)]
         assert len(files(folder)) == 1
 
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import struct
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -26,6 +23,7 @@ from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError, TargetError
 from tests.lir_loops import for_
 from tests.llvm_kernels import buffers, compiled, kernel, targets
+from tests.programs import run_python
 from tests.run_kernel import call, pack_slots
 
 DEPTH, TREES, FEATURES = 8, 100, 28
@@ -217,19 +215,7 @@ print(freed < 10e6, resident() - before > 25e6)
 """
     if not Path("/proc/self/statm").exists():
         pytest.skip("needs /proc")
-    done = run_python(code)
-    assert done.stdout.split() == ["True", "True"], done.stderr
-
-
-def run_python(code, seconds=60, **environment):
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=seconds,
-        env={**os.environ, **environment},
-        cwd=Path(__file__).parents[2],
-    )
+    assert run_python(code).split() == ["True", "True"]
 
 
 @pytest.mark.parametrize(
@@ -358,8 +344,7 @@ stop.set()
 thread.join()
 print(codes)
 """
-    done = run_python(code)
-    assert done.stdout.strip() == "[7, 7, 7, 7]", done.stderr
+    assert run_python(code).strip() == "[7, 7, 7, 7]"
 
 
 def test_importing_loads_no_llvmlite():
@@ -367,4 +352,4 @@ def test_importing_loads_no_llvmlite():
         "import sys, skforge.compiler.runtime.cpu.threads, skforge.compiler.target;"
         "print('llvmlite' in sys.modules)"
     )
-    assert run_python(code).stdout.strip() == "False"
+    assert run_python(code).strip() == "False"

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import re
 import struct
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -50,6 +49,7 @@ from tests.exactness.checks import lowered
 from tests.exactness.forests import forest
 from tests.export_tools import small_forest
 from tests.outputs_of import outputs_of
+from tests.programs import run_python
 
 M1 = replace(Target.aarch64(), triple="aarch64-apple-macosx11.0", cpu="apple-m1")
 
@@ -329,9 +329,7 @@ else:
     except CompilerError as error:
         print(error)
 """
-    ran = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    if "no such rule" in ran.stdout:
+    ran = run_python(code)
+    if "no such rule" in ran:
         pytest.skip("this kernel is older than 6.3")
-    assert "hardened runtime" in ran.stdout
+    assert "hardened runtime" in ran

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
-import sys
 from io import BytesIO
 
 import numpy as np
@@ -22,6 +20,8 @@ from skforge.exceptions import (
     UnsupportedModelError,
 )
 from tests.plain import plain
+from tests.programs import run_python
+from tests.sklearn_rows import same_bits as same
 
 quantile_forest = pytest.importorskip("quantile_forest")
 
@@ -76,12 +76,6 @@ def queries(draw):
             "weighted_leaves": bool(draw.random() < 0.4),
             "aggregate_leaves_first": bool(draw.random() < 0.7),
         }
-
-
-def same(answer, expected):
-    assert answer.shape == expected.shape
-    assert answer.dtype == expected.dtype
-    assert_array_equal(answer, expected)
 
 
 def check(seed):
@@ -214,7 +208,7 @@ def test_a_file_needs_neither_the_library_nor_scikit_learn(fitted, tmp_path):
         answer = fast.predict(np.load("rows.npy"), quantiles=[0.2, 0.8])
         assert np.array_equal(answer, np.load("expected.npy"))
     """
-    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True)
+    run_python(program, cwd=tmp_path)
 
 
 def test_damaged_samples_are_refused(fitted):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import pickle
-import subprocess
 import sys
 import threading
 import types
@@ -39,6 +38,7 @@ from skforge.persistence.ready import ReadyForest
 from skforge.runtime import object_cache, stored_kernels
 from skforge.runtime.loading import LoadedCode
 from tests.plain import plain
+from tests.programs import run_python
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(300, 6)).astype(np.float32)
@@ -177,9 +177,7 @@ print(fast.predict_proba({"row" if kind == "mappings" else "X[:1]"}).tolist())
 print(*sorted({{*sys.modules}} - before))
 """
     outs = [
-        subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True
-        ).stdout.splitlines()
+        run_python(code).splitlines()
         # without warm_up, code for lists of mappings is noted by the second process
         for _ in range(2 if warms or kind != "mappings" else 3)
     ]

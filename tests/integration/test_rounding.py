@@ -20,6 +20,7 @@ from skforge.compiler.outputs import catboost, onnx
 from skforge.compiler.outputs.library import HOST
 from skforge.exceptions import UnsupportedModelError
 from skforge.runtime import libm
+from tests.sklearn_rows import same_bits as same
 
 
 def become(monkeypatch, machine):
@@ -33,11 +34,6 @@ def arm(monkeypatch):
 
 def numbers(*texts, dtype="float64"):
     return np.array([*map(float.fromhex, texts)], dtype)
-
-
-def same(found, wanted):
-    assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape)
-    assert found.tobytes() == wanted.tobytes()
 
 
 def differs_elsewhere(monkeypatch, compute, wanted):

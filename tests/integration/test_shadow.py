@@ -5,9 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import logging
-import os
 import pickle
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -39,6 +37,7 @@ from skforge.persistence.ready import ReadyForest
 from skforge.prediction.answering import Answering
 from skforge.prediction.counters import ROUTES
 from tests.plain import plain
+from tests.programs import run_python
 
 pytestmark = pytest.mark.filterwarnings("ignore:X ")  # feature names
 
@@ -606,18 +605,6 @@ for check in ("", "1"):
 """
 
 
-def run(code: str, **environment: str) -> list[str]:
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=Path(__file__).parents[2],
-        env={**os.environ, **environment},
-    )
-    return done.stdout.splitlines()
-
-
 def test_no_instruction_is_added_when_it_is_off():
     """A call is one look-up of the method and the compiled entry, nothing else."""
     fast = plain(forest(X)).fit(X)
@@ -627,7 +614,7 @@ def test_no_instruction_is_added_when_it_is_off():
     assert bound.__func__.__self__.function is vars(Answering)["predict"]._method
     apply = fast.apply
     assert apply.__func__ is vars(Answering)["apply"]._method
-    line, shadowed = run(COUNT)
+    line, shadowed = run_python(COUNT).splitlines()
     kind, code = line.split(" ", 1)
     assert kind == "builtin_function_or_method"
     executed = eval(code)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
-import sys
 from io import BytesIO
 
 import numpy as np
@@ -18,6 +16,8 @@ from skforge.exceptions import (
     UnsupportedModelError,
 )
 from tests.plain import plain
+from tests.programs import run_python
+from tests.sklearn_rows import same_bits as same
 
 ensemble = pytest.importorskip("sksurv.ensemble")
 trees = pytest.importorskip("sksurv.tree")
@@ -63,12 +63,6 @@ def drawn(seed):
     if np.isnan(X).any():
         rows[draw.random(rows.shape) < 0.1] = np.nan
     return model, X, rows.astype(np.float32)
-
-
-def same(answer, expected):
-    assert answer.shape == expected.shape
-    assert answer.dtype == expected.dtype
-    assert_array_equal(answer, expected)
 
 
 def check(seed):
@@ -189,7 +183,7 @@ def test_a_file_needs_neither_the_library_nor_scikit_learn(fitted, tmp_path):
         else:
             raise AssertionError
     """
-    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True)
+    run_python(program, cwd=tmp_path)
 
 
 def test_damaged_curves_are_refused(fitted):

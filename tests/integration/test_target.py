@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+
+from tests.programs import run_python
 
 
 @pytest.mark.skipif(
@@ -18,11 +17,5 @@ def test_host_counts_only_the_cores_it_may_use():
         "import os; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))]);"
         "from skforge import Target; print(Target.host().n_cores)"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=Path(__file__).parents[2],
-    )
-    assert run.stdout.strip() == "1"
+    run = run_python(code)
+    assert run.strip() == "1"

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
@@ -16,6 +13,7 @@ from skforge.exceptions import ScheduleError
 from skforge.gpu.space import DEALS
 from skforge.tuning import ScheduleSpace
 from skforge.tuning.measure.measure import digest_of
+from tests.programs import run_python
 from tests.unit.test_tuning_space import FOREST, SHAPE
 
 
@@ -52,7 +50,6 @@ def test_spaces_are_known_in_a_process_that_imports_nothing_else():
         "from skforge.tuning import ScheduleSpace as S; "
         "print([s.name for s in (S.cpu(), S.cpu_paper(), S.gpu(), S.gpu_full())])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     names = [
         make().name
         for make in (
@@ -62,4 +59,4 @@ def test_spaces_are_known_in_a_process_that_imports_nothing_else():
             ScheduleSpace.gpu_full,
         )
     ]
-    assert (done.stdout, done.stderr) == (f"{names}\n", "")
+    assert run_python(code) == f"{names}\n"

@@ -1,0 +1,39 @@
+"""Python in a process of its own, and the command line in this one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def run_python(
+    code: str, *arguments: Any, cwd: Path = ROOT, seconds: float = 200, **more: str
+) -> str:
+    """Return what code prints, which has to end well; ``more`` is its environment."""
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **more},
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def command(capture: Any, *arguments: Any) -> tuple[int, str, str]:
+    """Return what ``skforge`` ends with and prints, to its output and of errors."""
+    from skforge.cli.main import app
+
+    with pytest.raises(SystemExit) as stopped:
+        app([*map(str, arguments)], prog_name="skforge")
+    out, err = capture.readouterr()
+    return int(stopped.value.code or 0), out, err
