@@ -12,19 +12,15 @@ import pytest
 from sklearn import ensemble
 from sklearn.base import clone
 from sklearn.inspection import partial_dependence
-from sklearn.pipeline import make_pipeline
 
 import skforge
 from tests.compared_calls import called, difference
 from tests.kinds import (
     CLASSIFIERS,
     REGRESSORS,
-    SCALER,
     SCORE,
     TARGETS,
     Z,
-    classes,
-    outputs,
 )
 from tests.plain import plain
 
@@ -33,12 +29,9 @@ cb = pytest.importorskip("catboost")
 CAT = {"iterations": 5, "verbose": 0, "allow_writing_files": False, "thread_count": 1}
 LABELS = {**CAT, "loss_function": "MultiLogloss"}
 TARGETS = {**TARGETS, "many": np.digitize(SCORE, np.linspace(-2, 2, 11))}
-#: The model, its target and the method.
+#: The model, its target and the method, where no kind of ``test_kinds.py`` has them.
 CASES: dict[str, tuple[Any, str, str]] = {
-    **{
-        f"{name} of two": (CLASSIFIERS[name], "two", "predict_proba")
-        for name in ("xgboost", "lightgbm", "gb", "hist", "forest")
-    },
+    "xgboost of two": (CLASSIFIERS["xgboost"], "two", "predict_proba"),
     "catboost of two": (cb.CatBoostClassifier(**CAT), "two", "predict_proba"),
     "catboost of three": (cb.CatBoostClassifier(**CAT), "three", "predict_proba"),
     **{
@@ -47,36 +40,27 @@ CASES: dict[str, tuple[Any, str, str]] = {
     },
     "catboost, labels": (cb.CatBoostClassifier(**LABELS), "labels", "predict"),
     "catboost, each": (cb.CatBoostClassifier(**LABELS), "labels", "predict_proba"),
-    "catboost of columns": (
-        cb.CatBoostRegressor(**{**CAT, "loss_function": "MultiRMSE"}),
-        *("columns", "predict"),
-    ),
-    "catboost, stages of columns": (
-        cb.CatBoostRegressor(**{**CAT, "loss_function": "MultiRMSE"}),
-        *("columns", "staged_predict"),
-    ),
+    **{
+        f"catboost of columns, {method}": (
+            cb.CatBoostRegressor(**{**CAT, "loss_function": "MultiRMSE"}),
+            *("columns", method),
+        )
+        for method in ("predict", "staged_predict")
+    },
     "catboost, uncertain": (
         cb.CatBoostRegressor(**{**CAT, "loss_function": "RMSEWithUncertainty"}),
         *("values", "predict"),
     ),
     "hist of three": (CLASSIFIERS["hist"], "three", "decision_function"),
-    "hist, shares of three": (CLASSIFIERS["hist"], "three", "predict_proba"),
-    "hist of many": (CLASSIFIERS["hist"], "many", "predict_proba"),
-    "hist, staged": (CLASSIFIERS["hist"], "many", "staged_predict_proba"),
-    "hist, decisions": (CLASSIFIERS["hist"], "many", "staged_decision_function"),
-    "adaboost": (CLASSIFIERS["adaboost"], "three", "decision_function"),
-    "adaboost of two": (CLASSIFIERS["adaboost"], "two", "predict_proba"),
-    "adaboost of three": (CLASSIFIERS["adaboost"], "three", "predict_proba"),
+    **{
+        f"hist of many, {method}": (CLASSIFIERS["hist"], "many", method)
+        for method in (
+            *("predict_proba", "staged_predict_proba"),
+            "staged_decision_function",
+        )
+    },
     "adaboost, staged": (CLASSIFIERS["adaboost"], "three", "staged_predict_proba"),
-    "outputs, forest": (outputs("forest"), "columns", "predict"),
-    "outputs, hist": (outputs("hist"), "columns", "predict"),
-    "scaled outputs": (make_pipeline(SCALER, outputs("gb")), "columns", "predict"),
     "xgboost of columns": (REGRESSORS["xgboost"], "columns", "predict"),
-    "forest of columns": (REGRESSORS["forest"], "columns", "predict"),
-    "forest of targets": (CLASSIFIERS["forest"], "classes", "predict_proba"),
-    "forest of labels": (CLASSIFIERS["forest"], "labels", "predict_proba"),
-    "hist of targets": (classes("hist"), "classes", "predict_proba"),
-    "leaves": (CLASSIFIERS["forest"], "three", "apply"),
     "leaves of an embedding": (
         ensemble.RandomTreesEmbedding(5, random_state=0),
         *("two", "apply"),

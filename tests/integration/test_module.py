@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -189,31 +186,6 @@ def test_compile_all_leaves_nothing_to_compile(monkeypatch) -> None:
         assert_same_bits(raw_of(module, rows[:n]), raw[:n], n)
 
 
-def test_calls_from_many_threads_at_once() -> None:
-    """All start with nothing compiled; every answer has the same bits."""
-    module = compile_forest(forest("multiclass"))
-    rows, raw, leaves = expected("multiclass")
-    start, wrong = threading.Barrier(8), []
-
-    def work(seed: int) -> None:
-        random = np.random.default_rng(seed)
-        start.wait()
-        for n in random.integers(0, 200, size=20):
-            right = module.predict_raw(rows[:n]).tobytes() == raw[:n].tobytes()
-            if seed % 2:
-                right &= module.apply(rows[:n]).tobytes() == leaves[:n].tobytes()
-            if not right:
-                wrong.append((seed, n))
-
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
-    assert len(module.compiler._kernels) <= 2 * len(set(module.schedules.values()))
-
-
 @pytest.mark.parametrize("reduction", ["exact", "fast", "reproducible"])
 @pytest.mark.parametrize("name", ["scalar", "multiclass", "vector 3"])
 def test_batches_too_big_for_their_scratch_run_in_parts(
@@ -238,33 +210,6 @@ def test_scratch_of_a_block_of_rows_is_no_reason_for_parts() -> None:
         module.predict_raw(ROWS)
         (kernel,) = module.kernels._ready.values()
         assert kernel.most_rows is None, schedule
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_child_forked_while_a_thread_compiles_can_compile() -> None:
-    module = compile_forest(FOREST, S)
-    held, done = threading.Event(), threading.Event()
-
-    def compiling() -> None:
-        with module.compiler.lock:
-            held.set()
-            done.wait()
-
-    thread = threading.Thread(target=compiling)
-    thread.start()
-    held.wait()
-    with warnings.catch_warnings():
-        # Python warns of what this test is about
-        warnings.simplefilter("ignore", DeprecationWarning)
-        child = os.fork()
-    if not child:
-        signal.alarm(60)  # a deadlock ends the child, not the test run
-        right = module.predict_raw(ROWS).tobytes()
-        os._exit(0 if right == reference_raw(FOREST, ROWS).tobytes() else 1)
-    done.set()
-    thread.join()
-    _, status = os.waitpid(child, 0)
-    assert status == 0
 
 
 # ---------------------------------------------------------------------- inspection

@@ -131,16 +131,6 @@ def test_default_schedules_compile_for_gpus(kind: str) -> None:
             assert used.registers <= (72 if kind == "hip" else 64)
 
 
-# The next test runs texts of defaults, too, in threads and for leaves.
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SOURCES)
-@needs_gxx
-def test_the_text_itself_gives_the_source_s_bits(name: str) -> None:
-    model = SOURCES[name]()
-    fast = CompiledForest(model, target=EMULATED_SOURCE, tuning="off").fit(X[:40])
-    _same(fast.predict_proba(X), model.predict_proba(X), name)
-
-
 @pytest.mark.parametrize("target", ["emulated", EMULATED_SOURCE])
 def test_two_threads_at_once(target: str) -> None:
     if target == EMULATED_SOURCE and shutil.which("g++") is None:
@@ -170,20 +160,6 @@ def test_blocks_are_shared_among_threads(monkeypatch) -> None:
 # ---------------------------------------------------------------- defaults
 
 
-# test_default_gpu_schedule runs each of them alone, for more sizes of batches.
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["scalar", "multiclass", "vector 3", "double"])
-@pytest.mark.parametrize("reduction", ["exact", "fast", "reproducible"])
-def test_default_schedules_run(name: str, reduction: str) -> None:
-    module = compile_forest(forest(name), None, "emulated", reduction)
-    rows, raw, leaves = expected(name)
-    found = module.predict_raw(rows).reshape(raw.shape)
-    if reduction == "exact":
-        _same(found, raw)
-    np.testing.assert_allclose(found, raw, rtol=1e-3, atol=1e-4)
-    _same(module.apply(rows), leaves)
-
-
 def test_default_schedules_by_batch() -> None:
     model = SOURCES["forest"]()
     model.set_params(n_estimators=100).fit(X, CLASSES)
@@ -208,18 +184,6 @@ def test_rows_too_wide_for_shared_memory_are_not_cached() -> None:
 
 
 # ---------------------------------------------------------------- parts
-
-
-# test_gpu_cupy compares bits of parts, and their copies and streams.
-@pytest.mark.slow
-@needs_gxx
-def test_batches_run_in_parts(monkeypatch) -> None:
-    rows, raw, _ = expected("scalar")
-    module = compile_forest(
-        forest("scalar"), Schedule.preset("rapids", threads=8), EMULATED_SOURCE
-    )
-    monkeypatch.setattr(gpu_runtime, "PART_BYTES", 3 * rows.strides[0])
-    _same(module.predict_raw(rows).reshape(raw.shape), raw)
 
 
 @needs_gxx
