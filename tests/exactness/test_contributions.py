@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skforge import Schedule, compile_forest
@@ -142,16 +141,6 @@ def check_values(made: Forest, seed: int) -> None:
 test_random_forests = random_test(
     check_values, 4, 300, forests(max_features=7), st.integers(0, 11)
 )
-
-
-@settings(max_examples=4)
-@given(forests(max_features=8, max_depth=4))
-def test_the_definition_by_leaves_is_the_one_by_subsets(made: Forest) -> None:
-    """The oracle for deep trees is the oracle for small ones."""
-    rows = edge_rows(made, 2, 1)
-    wanted = oracle.shap_values(made, rows)
-    gap = np.abs(oracle.values_by_leaf(made, rows) - wanted)
-    assert (gap <= 1e-16 * scale_of(wanted)).all()
 
 
 def test_nodes_without_cover() -> None:

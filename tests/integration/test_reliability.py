@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import doctest
-import subprocess
 import sys
 from collections import Counter
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from random import Random
 
 import numpy as np
 import pytest
 
 import skforge
-from benchmarks.reliability import page
 from tests.reliability import (
     faults_files,
-    faults_machine,
     faults_process,
     formats,
     fuzz,
@@ -45,12 +41,6 @@ def seeds(tmp_path_factory):
     folder = tmp_path_factory.mktemp("seeds")
     good_files.make_seeds(folder)
     return folder
-
-
-@pytest.mark.parametrize("module", [faults_machine, libraries, soak])
-def test_examples_in_the_modules(module):
-    failed, tried = doctest.testmod(module)
-    assert tried and not failed
 
 
 # ------------------------------------------------------------ fuzzing
@@ -109,73 +99,6 @@ def test_other_bits_than_the_library_s_are_lost(kind, seeds, monkeypatch):
     assert what.startswith("wrong: ")
 
 
-def test_what_only_one_reads_is_a_class_of_its_own(seeds, tmp_path):
-    good = formats.files("LightGBM text", seeds)[-1]
-    path = tmp_path / "mutant.txt"
-    with oracle_of("LightGBM text", seeds) as oracle:
-        path.write_text(good.read_text().replace("\nversion=v4", "\nversion=v4\nnew=1"))
-        outcome, what = fuzz_worker.attempt(path, Random(1), oracle, seeds)
-        assert (outcome, what[:47]) == (
-            "differ",
-            "skforge refuses what it reads: UnsupportedModel",
-        )
-        path.write_text(
-            good.read_text().replace("feature_infos=", "feature_infos=[0:1] ")
-        )
-        outcome, what = fuzz_worker.attempt(path, Random(1), oracle, seeds)
-        assert (outcome, what[:30]) == ("differ", "skforge reads what it refuses:")
-
-
-def test_a_library_that_crashes_or_hangs_ends_nothing(monkeypatch, tmp_path):
-    """What answers is a child; its end is an answer, and another child goes on."""
-    code = (
-        "import os, sys, time\n"
-        "from tests.reliability import oracle\n"
-        "oracle.SECONDS = 1\n"
-        "def read(path):\n"
-        "    if path == 'abort': os.abort()\n"
-        "    if path == 'sleep': time.sleep(60)\n"
-        "    if path == 'refuse': raise ValueError('no model')\n"
-        "    return path, oracle.Answer('read', '', 3)\n"
-        "def predict(model, rows):\n"
-        "    return {'raw': rows + len(model)}\n"
-        "oracle.LIBRARIES['toy'] = lambda: (read, predict)\n"
-        "oracle.main('toy', 'good')\n"
-    )
-    real = subprocess.Popen
-
-    def start(command, **options):
-        return real((sys.executable, "-c", code), **options)
-
-    monkeypatch.setattr(libraries.subprocess, "Popen", start)
-    toy = libraries.Oracle("toy", tmp_path)
-    said = []
-    for name in ("good", "abort", "good", "sleep", "refuse", "good"):
-        answer = toy.load(name)
-        said.append((answer.outcome, answer.what))
-    assert said == [
-        ("read", ""),
-        ("crashed", "SIGABRT"),
-        ("read", ""),
-        ("crashed", "hangs"),
-        ("refused", "ValueError: no model"),
-        ("read", ""),
-    ]
-    np.testing.assert_array_equal(toy.predict(np.zeros(2)).outputs["raw"], [4, 4])
-    toy.renew()
-    assert toy.load("good").n_features == 3
-    toy.close()
-
-
-def test_the_same_number_is_the_same_file(seeds):
-    for kind in KINDS:
-        first, again, other = (
-            formats.mutant(kind, number, seeds) for number in (5, 5, 6)
-        )
-        assert first == again
-        assert first != other
-
-
 def test_an_error_of_others_is_lost(seeds, tmp_path, monkeypatch):
     path = tmp_path / "model.json"
     path.write_bytes(b"{}")
@@ -216,34 +139,7 @@ def test_a_worker_that_dies_or_hangs_has_lost_its_file(
     assert row.lost == [f"{lost} (2 files, such as 1)"]
 
 
-# ------------------------------------------------------------ faults
-
-
 # ------------------------------------------------------------ forms of models
-
-
-def test_a_form_that_answers_otherwise_is_lost(monkeypatch):
-    made = {
-        0: [[0, "onnx", "bytes: same"], [0, "onnx", "path: wrong: raw differs"]],
-        25: [[25, "onnx", "bytes: refused"], [25, "onnx", "text: error: x"]],
-    }
-    monkeypatch.setattr(fuzz_drawn, "chunk", lambda kind, first, last: made[first])
-    (row,) = fuzz_drawn.models(fuzz_drawn.CHUNK + 1, 1)
-    assert (row.what, row.tried, row.survived) == ("forms of onnx models", 4, 2)
-    assert row.lost == ["model 0, path: wrong: raw differs", "model 25, text: error: x"]
-    assert row.notes.startswith("2 models; 1 forms have every bit")
-
-
-def test_a_pipeline_that_answers_otherwise_is_lost(monkeypatch):
-    made = {
-        0: [[0, "wrappers", "", 3, 30, ["SVC"]], [1, "wrappers", "x", 4, 1000, []]],
-        25: [[25, None, "this or the next model: crashed"]],
-    }
-    monkeypatch.setattr(fuzz_drawn, "chunk", lambda kind, first, last: made[first])
-    wrappers, crashes = fuzz_drawn.pipelines(fuzz_drawn.CHUNK + 1, 1)
-    assert (wrappers.tried, wrappers.lost) == (2, ["model 1: x"])
-    assert wrappers.notes.startswith("7 calls on 1,030 rows")
-    assert crashes.lost == ["model 25: this or the next model: crashed"]
 
 
 def test_a_process_that_ends_is_lost():
@@ -282,12 +178,6 @@ def test_a_damaged_file_that_loads_is_lost(tmp_path):
 def test_forks():
     row = faults_process.fork_while_compiling(2)
     assert (row.tried, row.lost) == (2, [])
-
-
-def test_lowest_versions_are_those_of_the_project():
-    found = faults_machine.lowest()
-    names = {one.partition(">=")[0] for one in found}
-    assert names >= {"numpy", "scikit-learn", "llvmlite", "xgboost", "lightgbm", "onnx"}
 
 
 # ------------------------------------------------------------ soak, sanitizers
@@ -330,21 +220,6 @@ def test_a_value_read_past_the_rows_is_lost(tmp_path, monkeypatch):
         pytest.skip(row.left_out)
     assert row.survived == 0
     assert all("AddressSanitizer" in what for what in row.lost)
-
-
-def test_the_table_says_what_was_lost():
-    lost = Row("faults", "a thing", 30, 5, [f"try {n}" for n in range(25)], "notes")
-    left_out = Row("faults", "another", left_out="there is no such machine")
-    facts = {"target": "A machine", "python": "3.11", "packages": {}}
-    facts |= {"load_average": 0, "measured": "2026-11-20"}
-    family = {"machine": facts, "minutes": 2, "quick": True}
-    text = page({"faults": family | {"rows": [asdict(lost), asdict(left_out)]}})
-    assert "2 minutes in all. A quick run: a few of each.\n" in text
-    assert "| faults | a thing | 30 | 5 | 25 |\n" in text
-    assert "- **faults, a thing**: notes\n" in text
-    assert "| faults | another | 0 | 0 | 0 |\n" in text
-    assert "- **faults, another**: not tried: there is no such" in text
-    assert text.endswith("- try 19\n- and 5 more\n")
 
 
 def test_a_profile_that_chooses_slower_schedules_is_lost(monkeypatch, tmp_path):

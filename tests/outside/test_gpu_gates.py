@@ -148,12 +148,6 @@ def few() -> dict[str, Schedule]:
     return {name: SCHEDULES[name] for name in FEW}
 
 
-def test_arguments_lie_as_in_a_c_struct() -> None:
-    long, byte = lir.Value("n", lir.I64), lir.Value("b", lir.U8)
-    assert arguments_bytes([lir.Buffer("rows", lir.F32), long, byte]) == 17
-    assert arguments_bytes([byte, long]) == 16
-
-
 @pytest.mark.parametrize("arch", ["sm_90", "gfx90a"])
 def test_every_schedule_of_a_small_forest(arch: str) -> None:
     assert check(model("multiclass"), SCHEDULES, "exact", arch) == list(SCHEDULES)

@@ -9,34 +9,12 @@ import pytest
 from benchmarks.gpu import gpu_sass
 from benchmarks.gpu.gpu_sass import innermost, kernels_of, loop_instructions
 from skforge.exceptions import CompilerError, TargetError
-from skforge.gpu.cost import MULTIPROCESSORS
 from skforge.gpu.runtime.compilers import (
-    KernelResources,
     cubin_resources,
     hip_resources,
 )
-from tests.gpu_binary import compile_text, nvrtc_resources
+from tests.gpu_binary import compile_text
 from tests.gpu_kernels import needs, plan_of, walk_function
-from tests.occupancy import occupancy
-
-LOG = """\
-ptxas info    : 0 bytes gmem
-ptxas info    : Compiling entry function 'second' for 'sm_80'
-ptxas info    : Function properties for second
-ptxas         .     48 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads
-ptxas info    : Used 255 registers, used 1 barriers, 64 bytes smem, 400 bytes cmem[0]
-ptxas info    : Compiling entry function 'first' for 'sm_80'
-ptxas info    : Function properties for first
-ptxas         .     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
-ptxas info    : Used 20 registers, 400 bytes cmem[0]
-"""
-
-
-def test_the_log_of_nvrtc():
-    assert nvrtc_resources(LOG) == {
-        "second": KernelResources(255, 12, 48, 64),
-        "first": KernelResources(20, 0, 0, 0),
-    }
 
 
 def test_spills_are_seen():
@@ -78,32 +56,6 @@ def test_what_amd_uses_is_not_known_without_msgpack(monkeypatch):
     monkeypatch.setitem(sys.modules, "msgpack", None)
     with pytest.raises(TargetError, match="pip install msgpack"):
         hip_resources(b"")
-
-
-@pytest.mark.parametrize(
-    ("arch", "threads", "registers", "shared", "blocks", "fraction", "limit"),
-    [
-        ("sm_90", 256, 32, 0, 8, 1.0, "warps"),
-        ("sm_90", 256, 40, 0, 6, 0.75, "registers"),
-        ("sm_90", 256, 64, 0, 4, 0.5, "registers"),
-        ("sm_90", 1024, 64, 100 << 10, 1, 0.5, "registers"),
-        ("sm_90", 256, 32, 112 << 10, 2, 0.25, "shared memory"),
-        ("sm_80", 32, 16, 0, 32, 0.5, "blocks"),
-        ("sm_75", 256, 32, 0, 4, 1.0, "warps"),
-        ("sm_90", 256, 32, 228 << 10, 0, 0.0, "shared memory"),
-        ("gfx90a", 256, 128, 0, 4, 0.5, "registers"),
-        ("gfx1030", 256, 64, 0, 4, 1.0, "warps"),
-    ],
-)
-def test_occupancy(arch, threads, registers, shared, blocks, fraction, limit):
-    found = occupancy(arch, threads, registers, shared)
-    assert (found.blocks, found.fraction, found.limit) == (blocks, fraction, limit)
-
-
-def test_an_unknown_gpu_is_named():
-    with pytest.raises(TargetError, match=r"'sm_1' is not known; use one of sm_75"):
-        occupancy("sm_1", 32, 32, 0)
-    assert "sm_120" in MULTIPROCESSORS
 
 
 SASS = """\
