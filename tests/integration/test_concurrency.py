@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import weakref
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import joblib
@@ -30,6 +30,7 @@ from skforge import CompiledForest, Schedule, compile_forest, load_forest
 from skforge.compiler.runtime import shares
 from skforge.compiler.runtime.cpu import threads as runtime
 from skforge.compiler.runtime.kernels import Kernel
+from tests.noted import calls_of, run_threads
 
 pytestmark = [
     pytest.mark.timeout(120),
@@ -59,29 +60,10 @@ def no_cache(monkeypatch):
 # ------------------------------------------------------------ threads
 
 
-def run_threads(work, n_threads=16):
-    """Run ``work(number)`` in threads that start at the same moment."""
-    barrier = threading.Barrier(n_threads)
-
-    def start(number):
-        barrier.wait(60)
-        return work(number)
-
-    with ThreadPoolExecutor(n_threads) as pool:
-        return list(pool.map(start, range(n_threads)))
-
-
 @pytest.mark.parametrize("n_jobs", [None, 2])
 def test_first_calls_of_all_sizes_at_once(n_jobs, monkeypatch):
     no_cache(monkeypatch)
-    compiled = []
-    real = Kernel.__init__
-
-    def count(self, lowered, target):
-        compiled.append(lowered.kernel.function.name)
-        real(self, lowered, target)
-
-    monkeypatch.setattr(Kernel, "__init__", count)
+    compiled = calls_of(monkeypatch, Kernel, "__init__")
     module = compile_forest(load_forest(SOURCE), n_jobs=n_jobs)
 
     def work(number):

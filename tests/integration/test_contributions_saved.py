@@ -32,6 +32,7 @@ from skforge import (
 )
 from skforge.compiler.runtime.auto import AutoModule
 from skforge.compiler.runtime.cpu.code import MachineCode
+from tests.noted import calls_of
 from tests.plain import plain
 from tests.programs import run_python
 
@@ -219,15 +220,8 @@ def test_a_gpu_beside_the_cpu_leaves_them_to_the_cpu(fitted):
 
 @pytest.mark.parametrize("sizes", [None, [1, 5, 64, 300]])
 def test_after_warm_up_no_call_compiles(sizes, monkeypatch):
-    made = []
-    honest = MachineCode.__init__
-
-    def watched(self, *args):
-        made.append(args)
-        honest(self, *args)
-
     fast = plain(MODELS["lightgbm"]()).fit(X)
-    monkeypatch.setattr(MachineCode, "__init__", watched)
+    made = calls_of(monkeypatch, MachineCode, "__init__")
     assert fast.warm_up(sizes) is fast
     made.clear()
     fast.predict_contribs(X)

@@ -6,7 +6,6 @@ import os
 import pickle
 import subprocess
 import sys
-import threading
 from dataclasses import replace
 
 import numpy as np
@@ -40,6 +39,7 @@ from skforge.exceptions import (
     UnsupportedModelError,
 )
 from skforge.prediction.answers import METHODS
+from tests.noted import calls_of, run_threads
 from tests.plain import plain
 
 pd = pytest.importorskip("pandas")
@@ -422,36 +422,17 @@ def test_another_process_needs_neither_the_source_nor_the_estimator(
 # ------------------------------------------------------------ the models of a process
 
 
-def counted(monkeypatch):
-    loads = []
-    load = Artifact.load
-
-    def counting(self):
-        loads.append(self.checksum)
-        return load(self)
-
-    monkeypatch.setattr(Artifact, "load", counting)
-    return loads
-
-
 def test_tasks_at_once_share_one_model(monkeypatch):
-    artifact, loads = pack(named_model()), counted(monkeypatch)
-    work, start = job(artifact, "predict_proba", 1, "auto"), threading.Barrier(8)
+    artifact, loads = pack(named_model()), calls_of(monkeypatch, Artifact, "load")
+    work = job(artifact, "predict_proba", 1, "auto")
     _artifact._slot.cache_clear()
     loads.clear()
-    found: list[object] = []
 
-    def task():
-        start.wait()
-        model = _artifact.loaded(artifact, 1)
-        found.append((model, work.of_frame(table())))
+    def task(_):
+        return _artifact.loaded(artifact, 1), work.of_frame(table())
 
-    threads = [threading.Thread(target=task) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert loads == [artifact.checksum] and n_kept() == 1
+    found = run_threads(task, 8)
+    assert loads == [(artifact,)] and n_kept() == 1
     assert len({id(model) for model, _ in found}) == 1
     for _, answer in found:
         same_bits(answer, named_model().predict_proba(table()))
@@ -467,7 +448,7 @@ def test_each_number_of_threads_is_a_model_of_its_own():
 
 
 def test_models_asked_for_long_ago_are_forgotten(monkeypatch):
-    artifact, loads = pack(named_model()), counted(monkeypatch)
+    artifact, loads = pack(named_model()), calls_of(monkeypatch, Artifact, "load")
     most = _artifact.MOST_MODELS
     for n_jobs in (*range(1, most + 1), 1, most + 1):  # the second one has to go
         _artifact.loaded(artifact, n_jobs)

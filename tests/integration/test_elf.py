@@ -16,6 +16,7 @@ import pytest
 from skforge.compiler.runtime.cpu.jit import emit_object
 from skforge.compiler.target import Target
 from skforge.runtime import elf, loading
+from tests.noted import calls_of
 from tests.programs import run_python
 
 pytestmark = pytest.mark.skipif(
@@ -78,15 +79,7 @@ def binary():
 @pytest.fixture
 def by_llvm(monkeypatch):
     """Return the list of objects that were left to LLVM's linker."""
-    left = []
-    honest = loading._next_library
-
-    def counted():
-        left.append(1)
-        return honest()
-
-    monkeypatch.setattr(loading, "_next_library", counted)
-    return left
+    return calls_of(monkeypatch, loading, "_next_library")
 
 
 def check(image):

@@ -21,6 +21,7 @@ from skforge.compiler.target import Target
 from skforge.exceptions import VerificationError
 from skforge.prediction import kernel_checks
 from skforge.runtime import object_cache, stored_kernels
+from tests.noted import calls_of
 from tests.programs import run_python
 
 X, Y = make_classification(400, 6, n_informative=4, random_state=0)
@@ -44,16 +45,8 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def lowered(monkeypatch):
-    """Return the list of schedules that were lowered and encoded."""
-    made = []
-    honest = KernelCache.lowered
-
-    def counted(self, schedule, element):
-        made.append(schedule)
-        return honest(self, schedule, element)
-
-    monkeypatch.setattr(KernelCache, "lowered", counted)
-    return made
+    """Return the list of what was lowered and encoded."""
+    return calls_of(monkeypatch, KernelCache, "lowered")
 
 
 def plain(model=MODELS[0], schedule=None, **how):
@@ -75,7 +68,7 @@ def test_nothing_is_lowered_again_for_the_same_forest(folder, lowered, tmp_path)
     sizes = [last or start for start, last in first.schedule_ if start <= len(X)]
     check(first, sizes=sizes)
     kernels = len(lowered)
-    assert len(files(folder)) == kernels == len(set(lowered)) > 1
+    assert len(files(folder)) == kernels == len({call[1] for call in lowered}) > 1
     skforge.save(first, tmp_path / "a.skforge")
     for again in (
         CompiledForest(MODELS[0], tuning="off").fit(X),
@@ -249,13 +242,7 @@ def test_the_rows_that_kernels_are_compared_on_are_scored_once(
     check(first)
     skforge.save(first, tmp_path / "a.skforge")
     (sample,) = files(folder.parent / "samples")
-    walked = []
-    honest = kernel_checks.reference.reference_raw
-    monkeypatch.setattr(
-        kernel_checks.reference,
-        "reference_raw",
-        lambda *how: walked.append(how) or honest(*how),
-    )
+    walked = calls_of(monkeypatch, kernel_checks.reference, "reference_raw")
     check(skforge.load(tmp_path / "a.skforge"))
     assert not walked
     for junk in (b"", b"junk", sample.read_bytes()[:-1]):

@@ -16,6 +16,7 @@ import skforge
 from skforge import CompiledForest
 from skforge.compiler.runtime import kernels
 from skforge.tuning import Tuner, cpu
+from tests.noted import calls_of, run_threads
 from tests.tuning_tools import Stated
 
 xgb = pytest.importorskip("xgboost")
@@ -27,16 +28,8 @@ MODEL = xgb.XGBClassifier(n_estimators=5, max_depth=4, n_jobs=1).fit(X, Y)
 
 @pytest.fixture
 def made(monkeypatch):
-    """Return a list that gets every kernel as it is compiled."""
-    found = []
-    honest = kernels.Kernel.__init__
-
-    def watched(self, *args):
-        honest(self, *args)
-        found.append(self)
-
-    monkeypatch.setattr(kernels.Kernel, "__init__", watched)
-    return found
+    """Return a list that gets every kernel that is compiled."""
+    return calls_of(monkeypatch, kernels.Kernel, "__init__")
 
 
 def sizes_of(model):
@@ -67,22 +60,17 @@ def test_each_range_compiles_one_kernel_when_it_is_first_used(made, how, tmp_pat
 
 def test_fit_uses_the_kernels_that_its_search_compiled(made, monkeypatch):
     """Nothing is lowered or compiled twice."""
-    lowered, honest = [], kernels.KernelCache.lowered
-
-    def watched(self, schedule, element):
-        lowered.append((schedule, element))
-        return honest(self, schedule, element)
 
     def estimated(schedule, n_rows):  # all but a few seem hopeless
         return 1e-5 if "array" in repr(schedule) else 5e-5
 
     monkeypatch.setenv("SKFORGE_CACHE", "off")
-    monkeypatch.setattr(kernels.KernelCache, "lowered", watched)
+    lowered = calls_of(monkeypatch, kernels.KernelCache, "lowered")
     monkeypatch.setattr(cpu, "estimate_of", lambda problem: Stated(estimated))
     model = CompiledForest(MODEL, tuning=Tuner(budget=20.0), batch_sizes=[4, 64]).fit(X)
     tried = {trial.schedule for trial in model.tuning_result_.trials}
-    assert len(tried) > 2 and len(made) == len({id(kernel) for kernel in made})
-    assert len(lowered) == len(set(lowered))
+    assert len(tried) > 2 and len(made) == len({id(kernel) for kernel, *_ in made})
+    assert len(lowered) == len({call[1:] for call in lowered})
     count = len(made)
     for size in sizes_of(model):
         rows = np.resize(X, (size, X.shape[1]))
@@ -124,19 +112,9 @@ def test_threads_that_need_a_kernel_at_once_compile_it_once(made):
     model = CompiledForest(MODEL, tuning="off").fit(X)
     rows = np.resize(X, (max(sizes_of(model)), X.shape[1]))
     right = MODEL.predict_proba(rows)
-    start, wrong = threading.Barrier(4), []
-
-    def work():
-        start.wait()
-        if not np.array_equal(model.predict_proba(rows), right):
-            wrong.append(1)
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert wrong == [] and len(made) == 2
+    for found in run_threads(lambda _: model.predict_proba(rows), 4):
+        assert np.array_equal(found, right)
+    assert len(made) == 2
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import struct
-import threading
 import time
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError, TargetError
 from tests.lir_loops import for_
 from tests.llvm_kernels import buffers, compiled, kernel, targets
+from tests.noted import run_threads
 from tests.programs import run_python
 from tests.run_kernel import call, pack_slots
 
@@ -281,39 +281,26 @@ def test_calls_release_the_gil_and_share_nothing():
     outs = [np.zeros(2048, np.float32) for _ in range(16)]
     slots = [args[k] for k in ("nodes", "leaves", "x")]
 
-    def work(out):
+    def work(number):
         for _ in range(3):
-            call(module, "walk", [*slots, out, 2048, TREES])
+            call(module, "walk", [*slots, outs[number], 2048, TREES])
 
-    threads = [threading.Thread(target=work, args=(out,)) for out in outs]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    run_threads(work)
     assert all(np.array_equal(out, sums) for out in outs)
 
 
 def test_many_threads_compile_at_once():
     args, sums = walk_args(8)
-    failed = []
 
     def work(k):
-        try:
-            name = f"walk{k}"
-            module = compile_functions([walk_kernel(2, name)], Target.host())
-            out = np.zeros(8, np.float32)
-            slots = [args[key] for key in ("nodes", "leaves", "x")]
-            call(module, name, [*slots, out, 8, TREES])
-            assert np.array_equal(out, sums)
-        except BaseException as error:  # noqa: BLE001 - reported by the main thread
-            failed.append(error)
+        name = f"walk{k}"
+        module = compile_functions([walk_kernel(2, name)], Target.host())
+        out = np.zeros(8, np.float32)
+        slots = [args[key] for key in ("nodes", "leaves", "x")]
+        call(module, name, [*slots, out, 8, TREES])
+        return np.array_equal(out, sums)
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert failed == []
+    assert all(run_threads(work, 8))
 
 
 def test_a_child_forked_while_another_thread_compiles_can_compile():

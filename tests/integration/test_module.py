@@ -18,6 +18,7 @@ from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.schedule.schedule import Schedule
 from tests.exactness.checks import assert_same_bits, expected, raw_of
 from tests.exactness.forests import forest
+from tests.noted import calls_of
 from tests.unit.test_module import FOREST, MODULE, ROWS, S
 
 # ---------------------------------------------------------------- rows that are taken
@@ -153,19 +154,13 @@ def test_each_batch_size_runs_the_schedule_of_its_range(monkeypatch) -> None:
     one, few, many = S.interleave("tree", 2), S, S.reorder("tree", "batch")
     table = {(1, 1): one, (2, 15): few, (40, None): many}
     module = compile_forest(FOREST, table)
-    ran = []
-    lowered = KernelCache.lowered
-
-    def watched(self, schedule, element):
-        ran.append(schedule)
-        return lowered(self, schedule, element)
-
-    monkeypatch.setattr(KernelCache, "lowered", watched)
+    ran = calls_of(monkeypatch, KernelCache, "lowered")
     rows, raw, _ = expected("scalar")
     for n, schedule in ((0, one), (1, one), (2, few), (15, few), (16, few), (40, many)):
         assert module.schedule_for(n) == schedule
         assert_same_bits(raw_of(module, rows[:n]), raw[:n], n)
-    assert ran == [one, few, many]  # each compiled when first needed, and once
+    # Each is compiled when first needed, and once.
+    assert [call[1] for call in ran] == [one, few, many]
 
 
 def test_equal_schedules_share_a_kernel() -> None:

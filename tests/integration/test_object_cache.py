@@ -31,6 +31,7 @@ from skforge.compiler.runtime.cpu.jit import compile_functions
 from skforge.compiler.target import Target
 from skforge.runtime import object_cache
 from skforge.tuning import Tuner
+from tests.noted import calls_of
 from tests.plain import plain
 from tests.run_kernel import call
 
@@ -59,15 +60,7 @@ def folder(tmp_path, monkeypatch):
 @pytest.fixture
 def compiled(monkeypatch):
     """Return the list of objects that LLVM has compiled."""
-    made = []
-    real = llvm_jit.object_of
-
-    def count(sources, target):
-        made.append(llvm_jit._texts(sources, target)[0])
-        return real(sources, target)
-
-    monkeypatch.setattr(llvm_jit, "object_of", count)
-    return made
+    return calls_of(monkeypatch, llvm_jit, "object_of")
 
 
 def added(number, target=None):
@@ -95,7 +88,7 @@ def test_entries_of_other_forests_share_an_object(compiled):
         entry = module.entry("labels", classes=names)
         assert entry is not None
         assert (entry(X.astype(np.float32)) == names[forest.predict(X)]).all()
-    texts = ["".join(parts) for parts in compiled]
+    texts = ["".join(llvm_jit._texts(*call)[0]) for call in compiled]
     assert sum("@skf_entry" in text for text in texts) == 1
 
 

@@ -15,6 +15,7 @@ from skforge.compiler.runtime.entry import entry as entries
 from skforge.compiler.runtime.entry import mappings, routines
 from skforge.compiler.target import Target
 from skforge.runtime import facts, object_cache
+from tests.noted import calls_of
 
 TEXT = "define i64 @k() {\n  ret i64 NUMBER\n}"
 
@@ -85,14 +86,8 @@ def module_of():
 
 def entry_written(monkeypatch):
     """Return whether an entry was written, and check its answers."""
-    made, honest = [], routines.write
-
-    def watched(kind):
-        made.append(kind)
-        return honest(kind)
-
     with monkeypatch.context() as patch:
-        patch.setattr(routines, "write", watched)
+        made = calls_of(patch, routines, "write")
         module, X = module_of()
         entry = module.entry("raw")
     assert (entry(X) == X[:, 0]).all()
@@ -112,15 +107,9 @@ def test_an_entry_is_found_by_its_kind_and_by_python_and_numpy(monkeypatch):
 
 
 def test_the_reader_of_mappings_is_found(monkeypatch):
-    honest = mappings._routines
+    made = calls_of(monkeypatch, mappings, "_routines")
     for written in (True, False):
-        made = []
-
-        def watched(made=made):
-            made.append(1)
-            return honest()
-
-        monkeypatch.setattr(mappings, "_routines", watched)
+        made.clear()
         mappings._reader.cache_clear()
         rows = mappings.CompiledDictReader({"a": 0}, {}, 1).read([{"a": 2.0}, {"a": 3}])
         assert rows.tolist() == [[2.0], [3.0]]

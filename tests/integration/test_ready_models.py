@@ -37,6 +37,7 @@ from skforge.persistence import note, ready
 from skforge.persistence.ready import ReadyForest
 from skforge.runtime import object_cache, stored_kernels
 from skforge.runtime.loading import LoadedCode
+from tests.noted import calls_of
 from tests.plain import plain
 from tests.programs import run_python
 
@@ -418,15 +419,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def linked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Collect what is linked."""
-    codes: list[Any] = []
-    honest = LoadedCode.__init__
-
-    def watched(self: Any, *args: Any) -> None:
-        codes.append(args)
-        honest(self, *args)
-
-    monkeypatch.setattr(LoadedCode, "__init__", watched)
-    return codes
+    return calls_of(monkeypatch, LoadedCode, "__init__")
 
 
 TABLE = {(1, 20): Schedule(), (21, None): Schedule().interleave("tree", 2)}

@@ -22,6 +22,7 @@ from skforge.compiler.target import Target
 from tests.exactness.forests import drawn
 from tests.lir_loops import for_, parallel_for
 from tests.llvm_kernels import buffers, kernel
+from tests.noted import run_threads
 from tests.programs import run_python
 from tests.run_kernel import call
 
@@ -187,22 +188,13 @@ def test_threadpool_limits_are_respected():
 
 
 def test_sixteen_python_threads(squares):
-    wrong = []
-
-    def work():
+    def work(_):
         for n in (1, 10, 300):
             out = np.zeros(n, np.int64)
             call(squares, "squares", [n, out], n_threads=2)
-            if not np.array_equal(out, np.arange(n) ** 2):
-                wrong.append(n)
+            assert np.array_equal(out, np.arange(n) ** 2)
 
-    workers = [threading.Thread(target=work) for _ in range(16)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join(60)
-    assert not any(worker.is_alive() for worker in workers)
-    assert wrong == []
+    run_threads(work)
 
 
 PRELUDE = """

@@ -13,7 +13,6 @@ from threadpoolctl import threadpool_limits
 
 from skforge import CompiledForest
 from skforge.compiler.cost import estimate
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.runtime import shares
 from skforge.compiler.runtime.cpu import threads as runtime
 from skforge.compiler.runtime.module import compile_forest
@@ -22,6 +21,7 @@ from skforge.compiler.schedule.families import bitsliced_schedule
 from skforge.compiler.schedule.schedule import Schedule
 from tests.exactness.forests import drawn
 from tests.integration.test_directive_counts import run_counted
+from tests.noted import calls_of
 from tests.unit.test_shares import FOREST, LARGE, SMALL, Cost, Stated, blocks
 
 
@@ -59,20 +59,12 @@ def two_threads() -> Iterator[None]:
 
 
 @pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch, two_threads: None) -> list[Forest]:
-    """Return the forests that calls count."""
-    found = []
-    real = estimate.CostEstimate
-
-    def recorded(forest: Forest, *given: Any) -> Any:
-        found.append(forest)
-        return real(forest, *given)
-
-    monkeypatch.setattr(estimate, "CostEstimate", recorded)
-    return found
+def counted(monkeypatch: pytest.MonkeyPatch, two_threads: None) -> list[Any]:
+    """Return a list of the forests that calls count."""
+    return calls_of(monkeypatch, estimate, "CostEstimate")
 
 
-def test_few_rows_are_not_estimated(counted: list[Forest]) -> None:
+def test_few_rows_are_not_estimated(counted: list[Any]) -> None:
     module = compile_forest(FOREST, bitsliced_schedule(64), n_jobs=2)
     rows = np.zeros((3000, FOREST.n_features), FOREST.input_dtype)
     module.compile_all()
@@ -87,7 +79,7 @@ def test_few_rows_are_not_estimated(counted: list[Forest]) -> None:
     assert entry(rows) is not None
 
 
-def test_warming_up_plans_threads(counted: list[Forest]) -> None:
+def test_warming_up_plans_threads(counted: list[Any]) -> None:
     module = compile_forest(FOREST, bitsliced_schedule(64), n_jobs=2).warm_up()
     rows = np.zeros((3000, FOREST.n_features), FOREST.input_dtype)
     assert len(counted) == 2  # the forest, and the one with an output for each tree
@@ -96,7 +88,7 @@ def test_warming_up_plans_threads(counted: list[Forest]) -> None:
     assert len(counted) == 2
 
 
-def test_an_estimator_that_warms_up_plans_threads(counted: list[Forest]) -> None:
+def test_an_estimator_that_warms_up_plans_threads(counted: list[Any]) -> None:
     rows = np.random.default_rng(0).normal(size=(3000, 4)).astype(np.float32)
     model = RandomForestRegressor(20, max_depth=4).fit(rows, rows[:, 0])
     fast = CompiledForest(model, tuning="off", n_jobs=2).fit(rows[:50]).warm_up()

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from skforge.compiler.cost.counts import ForestCounts
 from skforge.tuning import Tuner
+from tests.noted import calls_of
 from tests.unit.test_tuning_odds import FOREST, MANY
 
 
 def test_a_search_counts_its_forest_once(monkeypatch):
-    made, init = [], ForestCounts.__init__
-
-    def counted(self, forest, target):
-        made.append(forest)
-        init(self, forest, target)
-
     monkeypatch.setenv("SKFORGE_CACHE", "off")
-    monkeypatch.setattr(ForestCounts, "__init__", counted)
+    made = calls_of(monkeypatch, ForestCounts, "__init__")
     Tuner().tune(FOREST, ranges=MANY, target="cpu", budget=0.2)
     assert len(made) == 1

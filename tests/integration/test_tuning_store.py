@@ -24,6 +24,7 @@ from skforge.tuning import Tuner, cpu, records
 from skforge.tuning.measure.measure import KernelMeasurer
 from skforge.tuning.records import MOST_ENTRIES, Record, RecordKey, UserStore, alone
 from skforge.tuning.search import heuristic
+from tests.noted import calls_of
 from tests.tuning_tools import Stated
 
 RANDOM = np.random.default_rng(0)
@@ -44,14 +45,7 @@ def builds(monkeypatch, tmp_path):
     monkeypatch.setenv("SKFORGE_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(cpu, "estimate_of", lambda problem: Stated())
     monkeypatch.setattr(heuristic, "neighbours", lambda point, problem: ())
-    made, build = [], KernelMeasurer.build
-
-    def counted(self, plan):
-        made.append(plan.schedule)
-        return build(self, plan)
-
-    monkeypatch.setattr(KernelMeasurer, "build", counted)
-    return made
+    return calls_of(monkeypatch, KernelMeasurer, "build")
 
 
 def fit(model, **options):

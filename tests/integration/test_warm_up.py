@@ -13,6 +13,7 @@ from sklearn.ensemble import IsolationForest, RandomForestClassifier
 import skforge
 from skforge import CompiledForest, InvalidInputError, compile_forest
 from skforge.compiler.runtime.cpu.code import MachineCode
+from tests.noted import calls_of
 
 xgb = pytest.importorskip("xgboost")
 lgb = pytest.importorskip("lightgbm")
@@ -29,15 +30,7 @@ METHODS = (
 @pytest.fixture
 def compilations(monkeypatch):
     """Count what is compiled, or found in the cache and loaded."""
-    made = []
-    honest = MachineCode.__init__
-
-    def watched(self, *args):
-        made.append(args)
-        honest(self, *args)
-
-    monkeypatch.setattr(MachineCode, "__init__", watched)
-    return made
+    return calls_of(monkeypatch, MachineCode, "__init__")
 
 
 def call_everything(model, rows, sizes=SIZES):
