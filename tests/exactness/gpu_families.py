@@ -6,12 +6,7 @@ from skforge.compiler.schedule.schedule import Schedule
 
 #: Words of what a schedule that binds may still ask of a forest or a block in vain:
 #: complete trees of deep chains, node tiles, more shared memory than there is.
-REFUSALS = (
-    "represent(",
-    "shared memory",
-    "a fixed number of rows",
-    "specialize",
-)
+REFUSALS = ("represent(", "shared memory", "a fixed number of rows", "specialize")
 
 #: Two dimensions of threads: rows by y, trees by x, the rows cached.
 TWO_DIMENSIONS = (

@@ -108,11 +108,7 @@ SCHEDULES: dict[str, tuple[Schedule, str, str]] = {
         "exact",
         SHAPE,
     ),
-    "atomic sums": (
-        end(NEST.parallel("tree").atomic_reduce("tree")),
-        "fast",
-        SHAPE,
-    ),
+    "atomic sums": (end(NEST.parallel("tree").atomic_reduce("tree")), "fast", SHAPE),
     "split trees": (end(NEST.split("tree", "s0", "s1", 3)), "exact", SHAPE),
     "reordered trees": (sliced(64).reorder_trees(), "exact", ORDER),
     "rows in two loops": (

@@ -99,10 +99,7 @@ def drawn(count: int) -> tuple[tuple[Draw, Function, dict[str, Any]], ...]:
     found: list[tuple[Draw, Function, dict[str, Any]]] = []
 
     @settings(
-        max_examples=count,
-        derandomize=True,
-        database=None,
-        phases=[Phase.generate],
+        max_examples=count, derandomize=True, database=None, phases=[Phase.generate]
     )
     @given(draws())
     def collect(drawn: Draw) -> None:

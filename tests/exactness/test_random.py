@@ -13,12 +13,7 @@ from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.reference import reference_leaves, reference_raw
 from skforge.compiler.runtime.module import CompiledModule, compile_forest
 from skforge.exceptions import ScheduleError
-from tests.exactness.checks import (
-    assert_same_bits,
-    interpreted,
-    raw_of,
-    rounding_bound,
-)
+from tests.exactness.checks import assert_same_bits, interpreted, raw_of, rounding_bound
 from tests.strategies_forest import edge_rows, random_forest
 from tests.strategies_schedule import (
     changed_schedules,

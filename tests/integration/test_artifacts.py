@@ -1372,10 +1372,9 @@ def test_an_error_is_of_the_rows_only_if_the_model_refuses_them(
     try:
         np.testing.assert_array_equal(loaded.predict(rows), expected)
     except SourceNeededError as error:
-        assert (name, kind) in {
-            ("plain wrapper", "object"),
-            ("catboost", "one row"),
-        }, error
+        assert (name, kind) in {("plain wrapper", "object"), ("catboost", "one row")}, (
+            error
+        )
 
 
 def test_catboost_without_names_takes_further_columns(tmp_path):

@@ -15,10 +15,7 @@ from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
 import skforge
 from skforge.cli.bench import estimator_pairs
-from skforge.cli.report import (
-    check,
-    speed,
-)
+from skforge.cli.report import check, speed
 from skforge.compiler.runtime.module import CompiledModule
 from skforge.compiler.target import Target
 from tests.plain import plain

@@ -7,10 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from sklearn.ensemble import (
-    RandomForestClassifier,
-    RandomForestRegressor,
-)
+from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
 from skforge import Schedule, compile_forest, load_forest
 from skforge.compiler.forest.forest import Forest

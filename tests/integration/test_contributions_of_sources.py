@@ -349,11 +349,7 @@ SKLEARN = {
     "tree of classes": (DecisionTreeClassifier(**SHALLOW), HOLES, CLASSES),
     "boosted classes": (GradientBoostingClassifier(n_estimators=5), FULL, UP),
     "histograms of two": (HistGradientBoostingClassifier(max_iter=5), HOLES, UP),
-    "histograms of three": (
-        HistGradientBoostingClassifier(max_iter=5),
-        HOLES,
-        CLASSES,
-    ),
+    "histograms of three": (HistGradientBoostingClassifier(max_iter=5), HOLES, CLASSES),
     "leaf": (DecisionTreeClassifier(min_samples_leaf=N), FULL, CLASSES),
 }
 

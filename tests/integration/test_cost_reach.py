@@ -6,9 +6,7 @@ import numpy as np
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 from skforge import load_forest
-from skforge.compiler.cost.counts import (
-    ForestCounts,
-)
+from skforge.compiler.cost.counts import ForestCounts
 from skforge.compiler.target import Target
 from tests.unit.test_cost_reach import X, Y
 

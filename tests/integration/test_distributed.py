@@ -44,13 +44,7 @@ from tests.plain import plain
 
 pd = pytest.importorskip("pandas")
 
-from tests.distributed_tools import (  # noqa: E402 - it needs pandas
-    NAMES,
-    n_kept,
-    named_model,
-    same_bits,
-    table,
-)
+from tests.distributed_tools import NAMES, n_kept, named_model, same_bits, table  # noqa: E402 - it needs pandas
 
 
 @pytest.fixture(autouse=True)

@@ -15,11 +15,7 @@ from sklearn.preprocessing import StandardScaler
 
 import skforge
 from skforge import CompiledForest
-from skforge.exceptions import (
-    InvalidInputError,
-    PerformanceWarning,
-    SourceNeededError,
-)
+from skforge.exceptions import InvalidInputError, PerformanceWarning, SourceNeededError
 from tests.plain import plain
 
 pd = pytest.importorskip("pandas")

@@ -28,10 +28,7 @@ lgb = pytest.importorskip("lightgbm")
         ("multiclass", {}),
         ("regression", {"zero_as_missing": True}),
         ("regression", {"use_missing": False}),
-        (
-            "regression",
-            {"boosting": "rf", "bagging_freq": 1, "bagging_fraction": 0.5},
-        ),
+        ("regression", {"boosting": "rf", "bagging_freq": 1, "bagging_fraction": 0.5}),
     ],
 )
 def test_files_predict_as_the_booster(objective, params, tmp_path):

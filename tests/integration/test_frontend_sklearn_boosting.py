@@ -12,12 +12,7 @@ from sklearn.linear_model import LinearRegression
 from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.frontends import load_forest
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
-from tests.answers_of import (
-    apply_transform,
-    decide,
-    decision_function,
-    predict_proba,
-)
+from tests.answers_of import apply_transform, decide, decision_function, predict_proba
 from tests.sklearn_rows import kernels_agree, same_bits, tie_rows
 
 N = 300

@@ -15,12 +15,7 @@ from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.frontends import load_forest, read_forest
 from skforge.compiler.frontends.sklearn.histogram import model_columns
 from skforge.exceptions import InvalidModelError
-from tests.answers_of import (
-    apply_transform,
-    decide,
-    decision_function,
-    predict_proba,
-)
+from tests.answers_of import apply_transform, decide, decision_function, predict_proba
 from tests.sklearn_rows import kernels_agree, same_bits, tie_rows
 
 N = 400

@@ -11,9 +11,7 @@ from skforge import CompiledForest
 from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.frontends.xgboost.model import forest_from_document
-from skforge.exceptions import (
-    InvalidInputError,
-)
+from skforge.exceptions import InvalidInputError
 from tests.answers_of import apply_transform
 from tests.plain import plain
 from tests.unit.test_frontend_xgboost import N, make_rows, same_bits

@@ -12,10 +12,7 @@ from sklearn.tree import DecisionTreeRegressor
 import skforge
 from skforge.compiler import frontends
 from skforge.compiler.frontends import base, load_forest
-from skforge.exceptions import (
-    InvalidModelError,
-    UnsupportedModelError,
-)
+from skforge.exceptions import InvalidModelError, UnsupportedModelError
 from tests.programs import run_python
 from tests.unit.test_frontends import ANY_NAME
 

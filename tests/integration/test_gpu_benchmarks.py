@@ -30,18 +30,10 @@ def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[SimpleNames
     import models
 
     import benchmarks.gpu.__main__ as main
-    from benchmarks.gpu import (
-        bench,
-        designs,
-        tables,
-    )
+    from benchmarks.gpu import bench, designs, tables
 
     yield SimpleNamespace(
-        models=models,
-        main=main,
-        bench=bench,
-        designs=designs,
-        tables=tables,
+        models=models, main=main, bench=bench, designs=designs, tables=tables
     )
     for name in set(sys.modules) - before:
         file = getattr(sys.modules[name], "__file__", None)

@@ -291,8 +291,7 @@ def test_parallel_bodies_are_functions_and_one_thread_calls_them_directly():
 
 
 @pytest.mark.parametrize(
-    "plane",
-    [*(Plane(16 << n) for n in range(6)), Plane(64, vector=True)],
+    "plane", [*(Plane(16 << n) for n in range(6)), Plane(64, vector=True)]
 )
 def test_planes(plane):
     rows = plane.rows

@@ -15,13 +15,7 @@ from sklearn.inspection import partial_dependence
 
 import skforge
 from tests.compared_calls import called, difference
-from tests.kinds import (
-    CLASSIFIERS,
-    REGRESSORS,
-    SCORE,
-    TARGETS,
-    Z,
-)
+from tests.kinds import CLASSIFIERS, REGRESSORS, SCORE, TARGETS, Z
 from tests.plain import plain
 
 cb = pytest.importorskip("catboost")

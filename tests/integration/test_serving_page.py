@@ -65,8 +65,7 @@ def small_model(kind):
 
 
 @pytest.fixture(
-    params=["xgboost", "lightgbm", "scikit-learn", "texts", "artifact"],
-    scope="module",
+    params=["xgboost", "lightgbm", "scikit-learn", "texts", "artifact"], scope="module"
 )
 def service(request, tmp_path_factory):
     """Return the page's service as a namespace, and a category of its rows."""

@@ -93,8 +93,7 @@ def test_lleaves_class_takes_frames_and_gives_float32_if_asked(lightgbm, tmp_pat
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize(
-    "objective",
-    ["binary:logistic", "multi:softprob", "reg:squarederror", "rank:ndcg"],
+    "objective", ["binary:logistic", "multi:softprob", "reg:squarederror", "rank:ndcg"]
 )
 @pytest.mark.parametrize("margin", [False, True])
 def test_tl2cgen_classes_have_the_answers_of_xgboost(tmp_path, objective, margin):

@@ -31,13 +31,7 @@ def benchmarks(monkeypatch):
 
     found = {
         m.__name__: m
-        for m in (
-            default_choices,
-            paper,
-            tuning,
-            tuning_plots,
-            tuning_recorded,
-        )
+        for m in (default_choices, paper, tuning, tuning_plots, tuning_recorded)
     }
     for name in set(sys.modules) - before:
         file = getattr(sys.modules[name], "__file__", None)

@@ -8,9 +8,7 @@ import pytest
 from skforge.compiler.backend import backend_of
 from skforge.compiler.cost.shape import Setting
 from skforge.compiler.target import Target
-from skforge.exceptions import (
-    TuningError,
-)
+from skforge.exceptions import TuningError
 from skforge.gpu.cost_model import SHIPPED_GPU
 from skforge.tuning import CostModel, Learned
 from tests.tuning_tools import FakeMachine

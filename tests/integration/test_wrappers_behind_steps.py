@@ -13,9 +13,7 @@ from sklearn.base import clone, is_classifier
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import make_column_transformer
 from sklearn.decomposition import PCA
-from sklearn.model_selection import (
-    FixedThresholdClassifier,
-)
+from sklearn.model_selection import FixedThresholdClassifier
 from sklearn.pipeline import make_pipeline, make_union
 
 from skforge import InvalidModelError

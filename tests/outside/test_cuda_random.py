@@ -84,10 +84,7 @@ def check(programs: list[Program], *orders: Any) -> None:
 
 def test_one_thread() -> None:
     programs = drawn(lir_programs(parallel=False), 40)
-    check(
-        [Program(in_a_thread(p.function), p.seed) for p in programs],
-        "forward",
-    )
+    check([Program(in_a_thread(p.function), p.seed) for p in programs], "forward")
 
 
 @pytest.mark.slow

@@ -13,9 +13,7 @@ from hypothesis import Phase, given, settings
 
 from skforge.compiler import driver
 from skforge.compiler.ir.hir.nodes import Reduction
-from skforge.compiler.ir.lir.nodes import (
-    Function,
-)
+from skforge.compiler.ir.lir.nodes import Function
 from skforge.compiler.ir.lir.printer import print_lir
 from skforge.exceptions import CompilerError
 from skforge.gpu.codegen.emitter import emit_gpu

@@ -140,13 +140,7 @@ FAULTS = {
         "number = str(value) if isinstance(value, bool) else int(value)\n",
         "whole numbers, booleans and bytes",
     ),
-    "an error": (
-        "catboost",
-        "_runtime/mappings.py",
-        BY_NAME,
-        "{}",
-        "a frame",
-    ),
+    "an error": ("catboost", "_runtime/mappings.py", BY_NAME, "{}", "a frame"),
 }
 
 

@@ -16,13 +16,7 @@ import skforge
 from skforge import InvalidInputError, UnsupportedModelError
 from skforge.compiler.forest.reference import draw_rows
 from tests.exactness.forests import forest as odd_forest
-from tests.export_tools import (
-    expected,
-    metadata,
-    needs_compiler,
-    predict,
-    small_forest,
-)
+from tests.export_tools import expected, metadata, needs_compiler, predict, small_forest
 from tests.outside.test_export import random_forest, xgboost_classes
 
 
@@ -30,11 +24,7 @@ from tests.outside.test_export import random_forest, xgboost_classes
 def test_aarch64(tmp_path: Path, size: int) -> None:
     forest = small_forest()
     folder = skforge.export(
-        forest,
-        tmp_path / "tiny",
-        target="aarch64",
-        batch_sizes=[size],
-        contribs=True,
+        forest, tmp_path / "tiny", target="aarch64", batch_sizes=[size], contribs=True
     )
     assert "predict_contribs" in metadata(folder)["functions"]
     cross, emulator = "aarch64-linux-gnu-gcc", shutil.which("qemu-aarch64")

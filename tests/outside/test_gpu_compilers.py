@@ -7,11 +7,7 @@ import pytest
 from skforge.compiler.ir.lir.nodes import F32, F64, I32, I64, U8, U16, U32, Buffer, Vec
 from skforge.exceptions import CompilerError, TargetError
 from skforge.gpu.runtime import compilers as gpu_compilers
-from skforge.gpu.runtime.compilers import (
-    compile_ptx,
-    compiler_version,
-    explain,
-)
+from skforge.gpu.runtime.compilers import compile_ptx, compiler_version, explain
 from tests.gpu_binary import compile_text, compiler_path
 from tests.gpu_kernels import (
     CUDA,

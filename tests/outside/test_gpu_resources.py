@@ -9,10 +9,7 @@ import pytest
 from benchmarks.gpu import gpu_sass
 from benchmarks.gpu.gpu_sass import innermost, kernels_of, loop_instructions
 from skforge.exceptions import CompilerError, TargetError
-from skforge.gpu.runtime.compilers import (
-    cubin_resources,
-    hip_resources,
-)
+from skforge.gpu.runtime.compilers import cubin_resources, hip_resources
 from tests.gpu_binary import compile_text
 from tests.gpu_kernels import needs, plan_of, walk_function
 

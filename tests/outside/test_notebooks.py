@@ -93,9 +93,7 @@ def test_there_are_notebooks():
 
 
 def test_a_changed_output_is_noticed(tmp_path):
-    stored = nbformat.v4.new_notebook(
-        cells=[nbformat.v4.new_code_cell("print(1 + 1)")],
-    )
+    stored = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("print(1 + 1)")])
     stored.cells[0].outputs = [nbformat.v4.new_output("stream", text="3\n")]
     assert printed(stored) == [("print(1 + 1)", ["3\n"])]
     assert printed(executed(stored, tmp_path)) == [("print(1 + 1)", ["2\n"])]
