@@ -15,8 +15,9 @@ from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 
-import skforge
 from skforge.exceptions import SourceNeededError
+from tests.comparing import assert_alike, saved
+from tests.kinds import CLASSIFIERS, FOREST
 from tests.plain import plain
 
 pd = pytest.importorskip("pandas")
@@ -24,13 +25,7 @@ lgb = pytest.importorskip("lightgbm")
 xgb = pytest.importorskip("xgboost")
 
 WIDTH = 4
-FORESTS = {
-    "forest": ensemble.RandomForestClassifier(9, random_state=0, n_jobs=1),
-    "xgboost": xgb.XGBClassifier(n_estimators=9, max_depth=4, n_jobs=1),
-    "lightgbm": lgb.LGBMClassifier(
-        n_estimators=9, min_child_samples=2, verbose=-1, n_jobs=1
-    ),
-}
+LAST = ("forest", "xgboost", "lightgbm")
 #: Functions, and whether they take negative numbers.
 FUNCTIONS = {
     **dict.fromkeys((np.log, np.log2, np.log10, np.log1p, np.sqrt), False),
@@ -69,7 +64,7 @@ def target(X):
 
 def trained(step, signed, last="forest", dtype=np.float64):
     X = numbers(signed).astype(dtype)
-    return make_pipeline(clone(step), clone(FORESTS[last])).fit(X, target(X)), X
+    return make_pipeline(clone(step), clone(CLASSIFIERS[last])).fit(X, target(X)), X
 
 
 def around(fast, X, n=600, seed=3):
@@ -92,12 +87,9 @@ def around(fast, X, n=600, seed=3):
     return rows
 
 
-def same(fast, model, rows):
-    for part in (rows, rows[:1], rows[3:8]):
-        found, expected = fast.predict_proba(part), model.predict_proba(part)
-        assert found.dtype == expected.dtype
-        np.testing.assert_array_equal(found, expected)
-        np.testing.assert_array_equal(fast.predict(part), model.predict(part))
+def same(fast, model, *forms):
+    for rows in forms:
+        assert_alike(fast, model, rows, rows[:1], rows[3:8])
 
 
 def routes(fast, rows):
@@ -112,7 +104,7 @@ def routes(fast, rows):
 
 
 @pytest.mark.sampled(10)
-@pytest.mark.parametrize("last", FORESTS)
+@pytest.mark.parametrize("last", LAST)
 @pytest.mark.parametrize("name", STEPS)
 def test_it_folds(name, last):
     step, signed = STEPS[name]
@@ -123,8 +115,7 @@ def test_it_folds(name, last):
     kept = fast._predictor.source._known.bounds.holds(near)
     assert routes(fast, X) == (1, 0)
     assert not kept or routes(fast, near) == (1, 0)
-    for rows in (X, near, numbers(signed, 100, 7) * 3):
-        same(fast, model, rows)
+    same(fast, model, X, near, numbers(signed, 100, 7) * 3)
 
 
 @pytest.mark.sampled(4)
@@ -135,8 +126,7 @@ def test_float32_rows(name):
     fast = plain(model).fit(X)
     mixed = pd.DataFrame(X)
     mixed[0] = mixed[0].astype(np.float64)
-    for rows in (X, around(fast, X), X.astype(np.float64), X[:0:-2], mixed):
-        same(fast, model, rows)
+    same(fast, model, X, around(fast, X), X.astype(np.float64), X[:0:-2], mixed)
 
 
 def mixed_steps():
@@ -165,16 +155,6 @@ def mixed_steps():
         "squares": pre.FunctionTransformer(np.square),
         "rounded": pre.FunctionTransformer(np.rint),
     }
-
-
-def outcome(model, rows):
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        try:
-            answer = model.predict_proba(rows)
-        except (ValueError, TypeError, FloatingPointError) as error:
-            return type(error), {str(warning.message) for warning in caught}
-    return answer.tolist(), {str(warning.message) for warning in caught}
 
 
 def frames(frame):
@@ -206,21 +186,17 @@ def test_rows_that_functions_treat_in_their_own_way(name):
     X = numbers(signed=False)
     frame = pd.DataFrame(X, columns=list("abcd")).assign(n=np.arange(len(X)) % 40 + 0.0)
     step = mixed_steps()[name]
-    model = make_pipeline(step, clone(FORESTS["forest"])).fit(frame, target(X))
+    model = make_pipeline(step, clone(FOREST)).fit(frame, target(X))
     fast = plain(model).fit(frame)
     assert routes(fast, frame) == routes(fast, frame[:1]) == (1, 0)
-    for rows in frames(frame):
-        assert outcome(fast, rows) == outcome(model, rows)
+    assert_alike(fast, model, *frames(frame), methods=("predict_proba",))
 
 
 def test_an_artifact_knows_the_functions_limits(tmp_path):
     model, X = trained(*STEPS["log1p"])
-    skforge.save(plain(model).fit(X), tmp_path / "log.skforge")
-    loaded = skforge.load(tmp_path / "log.skforge")
-    np.testing.assert_array_equal(loaded.predict_proba(X), model.predict_proba(X))
-    low = np.full((1, WIDTH), -0.999)
-    np.testing.assert_array_equal(loaded.predict_proba(low), model.predict_proba(low))
-    with pytest.raises(skforge.exceptions.SourceNeededError):
+    loaded, low = saved(plain(model).fit(X), tmp_path), np.full((1, WIDTH), -0.999)
+    assert_alike(loaded, model, X, low)
+    with pytest.raises(SourceNeededError):
         loaded.predict_proba(low - 0.001)
 
 
@@ -238,8 +214,7 @@ def test_answers_that_alternate_near_a_threshold(monkeypatch, width, ulps, folds
     assert folds == ("runs in" not in fast.inspect("pipeline"))
     if folds:
         assert fast._predictor.source._known.numbers  # a test has several intervals
-        for seed in range(4):
-            same(fast, model, around(fast, X, seed=seed))
+        same(fast, model, *(around(fast, X, seed=seed) for seed in range(4)))
 
 
 def test_a_function_that_depends_on_the_number_of_rows_does_not_fold(monkeypatch):
@@ -278,17 +253,14 @@ def test_steps_that_round_do_not_fold_before_encoders(step, after):
 def test_functions_that_do_not_fold():
     assert "calls log1p with kw_args" in where(np.log1p, kw_args={"dtype": "f4"})
     assert "calls sin" in where(np.sin)
-
-
-@pytest.mark.parametrize("container", ["pandas", "polars"])
-def test_a_function_that_warns_of_its_container_does_not_fold(container):
-    assert f"is set to {container}" in where(np.log1p, container)
+    for container in ("pandas", "polars"):  # which it warns of
+        assert f"is set to {container}" in where(np.log1p, container)
 
 
 def where(function, container="default", **how):
     X = numbers(signed=False)
     step = pre.FunctionTransformer(function, **how).set_output(transform=container)
-    model = make_pipeline(step, clone(FORESTS["forest"])).fit(X, target(X))
+    model = make_pipeline(step, clone(FOREST)).fit(X, target(X))
     return plain(model).fit(X).inspect("pipeline")
 
 
@@ -329,8 +301,7 @@ def test_whole_numbers_that_overflow_in_a_table(tmp_path, function, kind, alone)
     last = ensemble.RandomForestRegressor(5, max_depth=6, random_state=0)
     model = make_pipeline(columns if alone else step, last).fit(X, y)
     fast = plain(model).fit(X)
-    skforge.save(fast, tmp_path / "a.skforge")
-    stored = skforge.load(tmp_path / "a.skforge")
+    stored = saved(fast, tmp_path)
     others = ("float64", "uint8", "int64") if alone else WHOLE  # as "b" passes through
     for first, second in product(WHOLE, others):
         some = {

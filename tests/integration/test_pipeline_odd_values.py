@@ -17,11 +17,11 @@ from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.pipeline import make_pipeline, make_union
 from sklearn.tree import DecisionTreeRegressor
 
-import skforge
 from skforge import UnsupportedModelError, load_forest
 from skforge.exceptions import SourceNeededError
 from skforge.prediction.predictor import ForestPredictor
 from tests.compared_calls import difference
+from tests.comparing import assert_alike, saved
 from tests.plain import plain
 
 pd = pytest.importorskip("pandas")
@@ -43,11 +43,9 @@ def fitted(step, X):
     return make_pipeline(step, RandomForestClassifier(5, random_state=0)).fit(X, y)
 
 
-def assert_alike(model, *rows):
+def alike(model, *rows):
     fast = plain(model).fit(rows[0])
-    for one in rows:
-        for method in ("predict", "predict_proba"):
-            assert not difference(getattr(fast, method), getattr(model, method), one)
+    assert_alike(fast, model, *rows)
     return fast
 
 
@@ -65,7 +63,7 @@ def test_a_missing_text_where_an_imputer_knows_another_mark(value):
     )
     X = texts()
     model = fitted(make_column_transformer((filled, ["a", "b"])), X)
-    assert_alike(model, X, with_value(X, "a", value), with_value(X, "b", value))
+    alike(model, X, with_value(X, "a", value), with_value(X, "b", value))
 
 
 @pytest.mark.filterwarnings("ignore::skforge.PerformanceWarning")
@@ -92,7 +90,7 @@ def test_none_is_another_category_than_nan(drop):
     codes = pre.OneHotEncoder(drop=drop, handle_unknown="ignore", sparse_output=False)
     columns = ColumnTransformer([("codes", codes, ["a", "b"])], remainder="passthrough")
     bad = [with_value(X, "b", np.nan), with_value(X, "a", None)]
-    assert_alike(fitted(columns, X), X, *bad)
+    alike(fitted(columns, X), X, *bad)
 
 
 def test_numbers_held_as_objects_are_refused():
@@ -118,7 +116,7 @@ def test_an_overflow_that_is_clipped_or_dropped_draws_a_warning(clip):
         for value in (1e308, -1e308, 1e305, 1e300, np.inf):
             rows.append(X[:3].copy())
             rows[-1][1, column] = value
-    assert_alike(model, X, *rows)
+    alike(model, X, *rows)
 
 
 def test_names_of_frames_are_written_down_in_each_call():
@@ -127,7 +125,7 @@ def test_names_of_frames_are_written_down_in_each_call():
     columns = make_column_transformer((pre.StandardScaler(), ["n"]))
     model = fitted(columns.set_output(transform="pandas"), X)
     single = X.astype({"n": np.float32})
-    assert_alike(model, X, single, X, single)
+    alike(model, X, single, X, single)
 
 
 def test_an_unknown_number_that_becomes_nan_where_a_step_refuses_it():
@@ -139,7 +137,7 @@ def test_an_unknown_number_that_becomes_nan_where_a_step_refuses_it():
         [pre.Binarizer(threshold=1), RandomForestClassifier(3)],
     ):
         model = make_pipeline(codes, *steps).fit(X, y)
-        assert_alike(model, X, X[:5], X + 1, X[:1] + 9, X[:1] + 0.5)
+        alike(model, X, X[:5], X + 1, X[:1] + 9, X[:1] + 0.5)
 
 
 def test_sparse_columns_before_gradient_boosting():
@@ -149,7 +147,7 @@ def test_sparse_columns_before_gradient_boosting():
         3, encode="onehot", quantile_method="averaged_inverted_cdf"
     )
     model = make_pipeline(bins, GradientBoostingClassifier(n_estimators=3)).fit(X, y)
-    assert_alike(model, X, X[:1], X[:3] + 1)
+    alike(model, X, X[:1], X[:3] + 1)
 
 
 # ------------------------------------------------ errors that the steps raise
@@ -217,8 +215,7 @@ def test_a_marker_among_texts_where_an_indicator_saw_none(asked, tmp_path):
     )
     model = before_a_tree(step, X)
     fast = plain(model).fit(X)
-    skforge.save(fast, tmp_path / "f.skforge")
-    loaded = skforge.load(tmp_path / "f.skforge")
+    loaded = saved(fast, tmp_path)
     for rows in (X, X.assign(a="new", b="other"), with_value(X, "a", None)):
         assert answers(fast, model, rows, asked) == "kernels"
         np.testing.assert_array_equal(loaded.predict(rows), model.predict(rows))
@@ -243,8 +240,7 @@ def test_an_imputer_of_fractions_gets_whole_numbers(strategy, asked, tmp_path):
     step = SimpleImputer(missing_values=-1, strategy=strategy, fill_value=0.5)
     model = before_a_tree(step, X)
     fast = plain(model).fit(X)
-    skforge.save(fast, tmp_path / "f.skforge")
-    loaded = skforge.load(tmp_path / "f.skforge")
+    loaded = saved(fast, tmp_path)
     whole = np.random.default_rng(1).integers(-1, 3, (8, 3))
     signed = [code for code in WHOLE if strategy == "constant" or code[0] == "i"]
     for code in signed:

@@ -22,6 +22,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from skforge import CompiledForest
+from tests.comparing import assert_alike
 
 pd = pytest.importorskip("pandas")
 
@@ -47,6 +48,7 @@ def passengers(n=300, seed=0):
 X, Y = passengers()
 TEST, _ = passengers(150, 1)
 FOREST = RandomForestClassifier(10, max_depth=6, random_state=0)
+SUBSET = ["embarked", "sex", "pclass", "age", "fare"]
 
 
 def preprocessor(numeric, categorical):
@@ -62,101 +64,65 @@ def preprocessor(numeric, categorical):
     return ColumnTransformer([("num", numbers, numeric), ("cat", labels, categorical)])
 
 
-def assert_same(fast, model, *several):
-    for rows in several:
-        for method in ("predict", "predict_proba"):
-            found, expected = getattr(fast, method)(rows), getattr(model, method)(rows)
-            assert found.dtype == expected.dtype
-            np.testing.assert_array_equal(found, expected)
-
-
-def folds(fast):
-    return "runs in" not in fast.inspect("pipeline")
-
-
-def test_mixed_types_by_names():
-    steps = [
-        ("preprocessor", preprocessor(["age", "fare"], ["embarked", "sex", "pclass"])),
-        ("classifier", FOREST),
-    ]
-    model = Pipeline(steps).fit(X, Y)
-    fast = CompiledForest(model, tuning="off").fit(X)
-    assert folds(fast)
-    assert fast.score(TEST, Y[:150]) == model.score(TEST, Y[:150])
-    assert_same(fast, model, X, TEST, TEST[:1], TEST[TEST.columns[::-1]])
-    row = TEST.iloc[3].to_dict()
-    np.testing.assert_array_equal(
-        fast.predict_proba(row), model.predict_proba(TEST[3:4])
-    )
-
-
-def test_mixed_types_by_selectors_and_a_search():
-    """The page's second half: columns by dtype, and a randomized search."""
+def by_dtype():
+    """Return the page's second half: columns by dtype, and a randomized search."""
     chosen = preprocessor(
         make_column_selector(dtype_exclude="category"),
         make_column_selector(dtype_include="category"),
     )
-    subset = X[["embarked", "sex", "pclass", "age", "fare"]]
-    model = Pipeline([("preprocessor", chosen), ("classifier", FOREST)])
     grid = {
         "preprocessor__num__imputer__strategy": ["mean", "median"],
         "preprocessor__cat__selector__percentile": [50, 70],
         "classifier__max_depth": [2, 5],
     }
-    search = RandomizedSearchCV(model, grid, n_iter=4, cv=2, random_state=0)
-    fast = CompiledForest(search, tuning="off").fit(subset, Y)
-    assert folds(fast)
-    assert_same(fast, fast.search_, subset, TEST[subset.columns])
+    model = Pipeline([("preprocessor", chosen), ("classifier", FOREST)])
+    return RandomizedSearchCV(model, grid, n_iter=4, cv=2, random_state=0)
 
 
-def displayed():
-    """Yield the pipelines that the page displays."""
-    yield Pipeline([("preprocessing", StandardScaler()), ("classifier", FOREST)])
-    yield Pipeline([("scaler", StandardScaler()), ("pca", PCA(4)), ("last", FOREST)])
-    numbers = Pipeline(
-        [
-            ("imputation_mean", SimpleImputer(missing_values=np.nan, strategy="mean")),
-            ("scaler", StandardScaler()),
-        ]
-    )
-    labels = Pipeline(
-        [
-            (
-                "imputation_constant",
-                SimpleImputer(fill_value="missing", strategy="constant"),
-            ),
-            ("onehot", OneHotEncoder(handle_unknown="ignore")),
-        ]
-    )
-    columns = ColumnTransformer(
-        [("categorical", labels, ["sex"]), ("numerical", numbers, ["age", "fare"])]
-    )
-    yield Pipeline([("preprocessor", columns), ("classifier", FOREST)])
-    yield make_pipeline(
-        make_column_transformer(
-            (labels, ["sex", "embarked"]), (numbers, ["age"]), remainder="drop"
+IMPUTED = SimpleImputer(missing_values=np.nan, strategy="mean")
+NUMBERS = Pipeline([("imputation_mean", IMPUTED), ("scaler", StandardScaler())])
+CONSTANT = SimpleImputer(fill_value="missing", strategy="constant")
+ONE_HOT = OneHotEncoder(handle_unknown="ignore")
+LABELS = Pipeline([("imputation_constant", CONSTANT), ("onehot", ONE_HOT)])
+COLUMNS = ColumnTransformer(
+    [("categorical", LABELS, ["sex"]), ("numerical", NUMBERS, ["age", "fare"])]
+)
+DISPLAYED = Pipeline([("preprocessor", COLUMNS), ("classifier", FOREST)])
+FEW = {"classifier__n_estimators": [3, 6], "classifier__max_depth": [4, 5]}
+BRIEFLY = make_column_transformer(
+    (LABELS, ["sex", "embarked"]), (NUMBERS, ["age"]), remainder="drop"
+)
+#: Models, and the columns that they get; those of numbers alone get arrays.
+MODELS = {
+    "by name": (
+        make_pipeline(
+            preprocessor(["age", "fare"], ["embarked", "sex", "pclass"]), FOREST
         ),
-        FOREST,
-    )
+        [*X],
+    ),
+    "by dtype": (by_dtype(), SUBSET),
+    "numbers": (make_pipeline(StandardScaler(), FOREST), ["pclass", "fare"]),
+    "pca": (make_pipeline(StandardScaler(), PCA(1), FOREST), ["pclass", "fare"]),
+    "displayed": (DISPLAYED, [*X]),
+    "briefly": (make_pipeline(BRIEFLY, FOREST), [*X]),
+    "a search": (GridSearchCV(DISPLAYED, FEW, cv=2), [*X]),
+}
 
 
-@pytest.mark.parametrize("number", range(4))
-def test_displayed_pipelines(number):
-    model = [*displayed()][number]
-    rows = X if number > 1 else X[["pclass", "fare", "fare", "pclass", "fare"]]
-    rows = rows if number > 1 else rows.to_numpy()
-    model.fit(rows, Y)
-    fast = CompiledForest(model, tuning="off").fit(rows)
-    assert folds(fast) == (number != 1)
-    assert_same(fast, model, rows, rows[:1])
+@pytest.mark.parametrize("name", MODELS)
+def test_a_pipeline_of_a_page(name):
+    model, columns = MODELS[name]
+    rows, test = X[columns], TEST[columns]
+    if len(columns) == 2:
+        rows, test = rows.to_numpy(), test.to_numpy()
+    fast = CompiledForest(model, tuning="off").fit(rows, Y)
+    own = fast.estimator_
+    assert ("runs in" in fast.inspect("pipeline")) == (name == "pca")
+    assert fast.score(test, Y[:150]) == own.score(test, Y[:150])
+    assert_alike(fast, own, rows, test, test[:1])
     html = fast._repr_html_()
-    assert all(name in html for name, _ in model.steps)
-
-
-def test_a_displayed_search():
-    model = [*displayed()][2]
-    grid = {"classifier__n_estimators": [3, 6], "classifier__max_depth": [4, 5]}
-    search = GridSearchCV(model, grid, cv=2)
-    fast = CompiledForest(search, tuning="off").fit(X, Y)
-    assert folds(fast)
-    assert_same(fast, fast.search_, X, TEST)
+    assert all(step in html for step, _ in own.steps)
+    if len(columns) > 2:
+        assert_alike(fast, own, test[columns[::-1]])
+        row, expected = test.iloc[3].to_dict(), own.predict_proba(test[3:4])
+        np.testing.assert_array_equal(fast.predict_proba(row), expected)
