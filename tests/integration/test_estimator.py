@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-import subprocess
-import sys
 import warnings
 
 import joblib
@@ -16,7 +14,6 @@ from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.datasets import make_classification
 from sklearn.dummy import DummyClassifier
 from sklearn.ensemble import (
-    ExtraTreesClassifier,
     RandomForestClassifier,
     RandomForestRegressor,
 )
@@ -24,7 +21,6 @@ from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from sklearn.utils import get_tags
 
 from skforge import (
@@ -37,6 +33,9 @@ from skforge import (
 )
 from skforge.compiler.runtime.module import compile_forest
 from skforge.exceptions import ScheduleError, TargetError
+from tests import kinds
+from tests.comparing import assert_alike
+from tests.kinds import MODELS, TARGETS
 from tests.plain import plain
 
 xgb = pytest.importorskip("xgboost")
@@ -67,63 +66,54 @@ def same(found, expected):
     )
 
 
-def message(call, kind):
+def message(call, kind, *given, **how):
     with pytest.raises(kind) as error:
-        call()
+        call(*given, **how)
     assert type(error.value) is kind
     return str(error.value)
+
+
+#: Parameters that fit refuses, and what a function says of some of them.
+SIZES = "batch_sizes must be positive whole numbers of rows. Got {} instead."
+KEY = {64: BLOCKS}
+BOTH = "batch_sizes and a schedule given as a dict both set the batch ranges; leave "
+REFUSED = {
+    "preset": ("schedule", "none", message(Schedule.preset, ScheduleError, "none")),
+    "key": ("schedule", KEY, message(compile_forest, ScheduleError, FITTED, KEY)),
+    "both": ("schedule", {(1, None): BLOCKS}, f"{BOTH}out batch_sizes."),
+    "sizes": ("batch_sizes", [0, 5], SIZES.format([0, 5])),
+    "text": ("batch_sizes", ["many"], SIZES.format(["many"])),
+    "part": ("batch_sizes", [1.5], SIZES.format([1.5])),
+    "target": ("target", "abacus", message(Target.parse, TargetError, "abacus")),
+    "jobs": ("n_jobs", 0, "n_jobs == 0 in Parallel has no meaning"),
+}
+KINDS_OF_ERRORS = {"preset": ScheduleError, "key": ScheduleError, "target": TargetError}
+KINDS_OF_ERRORS["jobs"] = ValueError
 
 
 # ------------------------------------------------------------------- values
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
-    ("model", "target"),
+    "name",
     [
-        (forest(), WORDS),
-        (forest(), np.c_[Y, Y > 0]),
-        (forest(n_jobs=2), Y),
-        (ExtraTreesClassifier(4, random_state=0), Y),
-        (DecisionTreeClassifier(random_state=0), np.c_[Y > 0, Y]),
-        (DecisionTreeClassifier(random_state=0), np.zeros(300)),
-        (RandomForestRegressor(4, random_state=0), np.c_[Y, -Y]),
-        (DecisionTreeRegressor(random_state=0), X[:, 0]),
-        (xgb.XGBClassifier(n_estimators=3, n_jobs=1), Y),
-        (xgb.XGBClassifier(n_estimators=3, n_jobs=1), np.c_[Y > 0, Y > 1]),
-        (xgb.XGBRegressor(n_estimators=3, n_jobs=1), np.c_[Y, -Y]),
-        (
-            xgb.XGBRegressor(n_estimators=3, n_jobs=1, booster="dart", rate_drop=0.5),
-            X[:, 0],
-        ),
-        (xgb.XGBRegressor(n_estimators=3, n_jobs=1, objective="count:poisson"), Y),
-        (xgb.XGBRFRegressor(n_estimators=3, n_jobs=1), X[:, 0]),
-    ],
-    ids=[
-        *("rf-words", "rf-outputs", "rf-jobs", "et", "tree-outputs", "tree-one-class"),
-        *("rf-targets", "tree-r", "xgb", "xgb-labels", "xgb-targets", "dart"),
-        *("poisson", "xgb-rf"),
+        *("forest of three names", "forest of labels", "tree of three"),
+        *("extra of columns", "xgboost of labels", "xgboost, dart"),
+        *("xgboost of counts", "lightgbm of names", "hist of odd"),
     ],
 )
-def test_trains_a_clone_and_predicts_as_it_does(model, target):
-    before = pickle.dumps(model)
-    compiled = CompiledForest(model).fit(X, target)
-    assert pickle.dumps(model) == before
+def test_trains_a_clone_and_predicts_as_it_does(name):
+    """``test_kinds.py`` has models that were fitted before."""
+    kind = MODELS[name]
+    before = pickle.dumps(kind.model)
+    compiled = CompiledForest(kind.model).fit(kinds.X, TARGETS[kind.y])
+    assert pickle.dumps(kind.model) == before
     source = compiled.estimator_
-    assert source is not model
-    for name in ("predict", "predict_proba", "predict_log_proba", "apply"):
-        assert hasattr(compiled, name) == hasattr(source, name)
-        if hasattr(source, name):
-            with np.errstate(divide="ignore"):
-                expected = getattr(source, name)(X)
-                assert same(getattr(compiled, name)(X), expected), name
-
-
-def test_raw_scores_are_margins_or_averages():
-    booster = xgb.XGBClassifier(n_estimators=3, n_jobs=1).fit(X, Y)
-    margin = booster.predict(X, output_margin=True)
-    assert same(CompiledForest(booster).fit(X).predict_raw(X), margin)
-    assert same(CompiledForest(FITTED).fit(X).predict_raw(X), FITTED.predict_proba(X))
+    assert source is not kind.model
+    methods = ("predict", "predict_proba", "predict_log_proba", "apply")
+    with np.errstate(divide="ignore"):
+        assert_alike(compiled, source, kinds.X, methods=methods)
 
 
 def test_early_stopping_limits_the_trees():
@@ -202,7 +192,7 @@ def test_prefit_false_trains_again():
 
 
 def test_prefit_true_wants_a_fitted_model():
-    text = message(lambda: CompiledForest(forest(), prefit=True).fit(X), NotFittedError)
+    text = message(CompiledForest(forest(), prefit=True).fit, NotFittedError, X)
     assert text == (
         "This RandomForestClassifier instance is not fitted yet. Call 'fit' with "
         "appropriate arguments before using this estimator."
@@ -217,11 +207,8 @@ def test_frozen_models_are_unwrapped_and_survive_clone():
         copied.fit(X, Y)
     assert copied.estimator_ is FITTED
     assert same(copied.predict_proba(X), FITTED.predict_proba(X))
-    text = message(
-        lambda: CompiledForest(FrozenEstimator(FITTED), prefit=False).fit(X, Y),
-        InvalidInputError,
-    )
-    assert text == (
+    frozen = CompiledForest(FrozenEstimator(FITTED), prefit=False)
+    assert message(frozen.fit, InvalidInputError, X, Y) == (
         "prefit=False asks for training, but the estimator is FrozenEstimator, which "
         "cannot be trained; use prefit='auto'."
     )
@@ -230,7 +217,7 @@ def test_frozen_models_are_unwrapped_and_survive_clone():
 def test_clone_forgets_a_fit_that_is_not_frozen():
     copied = clone(plain(FITTED).fit(X))
     assert not hasattr(copied.estimator, "classes_")
-    assert message(lambda: copied.predict(X), NotFittedError) == (
+    assert message(copied.predict, NotFittedError, X) == (
         "This CompiledForest instance is not fitted yet. Call 'fit' with appropriate "
         "arguments before using this estimator."
     )
@@ -277,21 +264,14 @@ def test_methods_are_those_of_the_model():
 
     regression = {"predict", "apply", "score"}
     assert names(CompiledForest(RandomForestRegressor())) == regression
-    assert names(CompiledForest(forest())) == {
-        *regression,
-        "predict_proba",
-        "predict_log_proba",
-    }
-    classifier = xgb.XGBClassifier()
-    assert names(CompiledForest(classifier)) == {*regression, "predict_proba"}
+    proba = {*regression, "predict_proba"}
+    assert names(CompiledForest(xgb.XGBClassifier())) == proba
+    assert names(CompiledForest(forest())) == {*proba, "predict_log_proba"}
 
 
 def test_tags_are_the_models_before_and_after_fit():
-    for model in (
-        forest(),
-        RandomForestRegressor(3),
-        xgb.XGBRegressor(n_estimators=2, n_jobs=1),
-    ):
+    booster = xgb.XGBRegressor(n_estimators=2, n_jobs=1)
+    for model in (forest(), RandomForestRegressor(3), booster):
         compiled = CompiledForest(model)
         for _ in range(2):
             assert get_tags(compiled) == get_tags(model)
@@ -331,17 +311,8 @@ def test_parameters_round_trip():
     made = eval(repr(compiled))
     assert repr(made) == repr(compiled)
     assert made.get_params(deep=False).keys() == {
-        "estimator",
-        "prefit",
-        "schedule",
-        "target",
-        "reduction",
-        "tuning",
-        "tuning_budget",
-        "batch_sizes",
-        "gpu_min_rows",
-        "n_jobs",
-        "random_state",
+        *("estimator", "prefit", "schedule", "target", "reduction", "tuning"),
+        *("tuning_budget", "batch_sizes", "gpu_min_rows", "n_jobs", "random_state"),
         "verbose",
     }
     made.set_params(estimator__max_depth=2, schedule="xgboost")
@@ -365,14 +336,11 @@ def test_set_params_leaves_what_was_compiled():
 def test_schedules_by_hand():
     table = {(1, 63): BLOCKS, (64, None): "treebeard-row"}
     compiled = CompiledForest(FITTED, schedule=table).fit(X)
-    assert compiled.schedule_ == {
-        (1, 63): BLOCKS,
-        (64, None): Schedule.preset("treebeard-row"),
-    }
+    rest = Schedule.preset("treebeard-row")
+    assert compiled.schedule_ == {(1, 63): BLOCKS, (64, None): rest}
     assert same(compiled.predict_proba(X), FITTED.predict_proba(X))
-    assert CompiledForest(FITTED, schedule=BLOCKS).fit(X).schedule_ == {
-        (1, None): BLOCKS
-    }
+    alone = CompiledForest(FITTED, schedule=BLOCKS).fit(X)
+    assert alone.schedule_ == {(1, None): BLOCKS}
 
 
 def test_batch_sizes_make_the_ranges():
@@ -385,68 +353,13 @@ def test_batch_sizes_make_the_ranges():
     }
 
 
-@pytest.mark.parametrize(
-    ("params", "kind", "text"),
-    [
-        (
-            {"schedule": "none"},
-            ScheduleError,
-            lambda: message(lambda: Schedule.preset("none"), ScheduleError),
-        ),
-        (
-            {"schedule": {64: BLOCKS}},
-            ScheduleError,
-            lambda: message(
-                lambda: compile_forest(FITTED, {64: BLOCKS}), ScheduleError
-            ),
-        ),
-        (
-            {"schedule": {(1, None): BLOCKS}, "batch_sizes": [1]},
-            InvalidInputError,
-            lambda: (
-                "batch_sizes and a schedule given as a dict both set the batch "
-                "ranges; leave out batch_sizes."
-            ),
-        ),
-        (
-            {"batch_sizes": [0, 5]},
-            InvalidInputError,
-            lambda: (
-                "batch_sizes must be positive whole numbers of rows. Got [0, 5] "
-                "instead."
-            ),
-        ),
-        (
-            {"batch_sizes": ["many"]},
-            InvalidInputError,
-            lambda: (
-                "batch_sizes must be positive whole numbers of rows. Got ['many'] "
-                "instead."
-            ),
-        ),
-        (
-            {"batch_sizes": [1.5]},
-            InvalidInputError,
-            lambda: (
-                "batch_sizes must be positive whole numbers of rows. Got [1.5] instead."
-            ),
-        ),
-        (
-            {"target": "abacus"},
-            TargetError,
-            lambda: message(lambda: Target.parse("abacus"), TargetError),
-        ),
-        (
-            {"n_jobs": 0},
-            ValueError,
-            lambda: "n_jobs == 0 in Parallel has no meaning",
-        ),
-    ],
-    ids=["preset", "key", "both", "sizes", "text", "part", "target", "jobs"],
-)
-def test_parameters_that_are_refused(params, kind, text):
+@pytest.mark.parametrize("name", REFUSED)
+def test_parameters_that_are_refused(name):
+    parameter, value, text = REFUSED[name]
+    params = {parameter: value} | ({"batch_sizes": [1]} if name == "both" else {})
     compiled = CompiledForest(FITTED, **params)
-    assert message(lambda: compiled.fit(X), kind) == text()
+    kind = KINDS_OF_ERRORS.get(name, InvalidInputError)
+    assert message(compiled.fit, kind, X) == text
     assert not hasattr(compiled, "estimator_")
 
 
@@ -491,28 +404,33 @@ class TakesNoWeight(RandomForestClassifier):
 
 def test_models_that_cannot_be_compiled():
     dummy = DummyClassifier().fit(X, Y)
-    expected = message(lambda: load_forest(dummy), UnsupportedModelError)
-    found = message(lambda: CompiledForest(dummy).fit(X), UnsupportedModelError)
+    expected = message(load_forest, UnsupportedModelError, dummy)
+    found = message(CompiledForest(dummy).fit, UnsupportedModelError, X)
     assert found == expected
-    text = message(
-        lambda: CompiledForest(TakesNoWeight()).fit(X, Y, sample_weight=Y), TypeError
-    )
+    fit = CompiledForest(TakesNoWeight()).fit
+    text = message(fit, TypeError, X, Y, sample_weight=Y)
     assert text == "TakesNoWeight.fit does not accept sample_weight."
 
 
 # ---------------------------------------------------------------- persistence
 
 
-@pytest.mark.parametrize("how", ["pickle", "deepcopy", "joblib"])
+def joblib_copy(model, path):
+    joblib.dump(model, path)
+    return joblib.load(path)
+
+
+COPIES = {
+    "pickle": lambda model, _: pickle.loads(pickle.dumps(model)),
+    "deepcopy": lambda model, _: copy.deepcopy(model),
+    "joblib": joblib_copy,
+}
+
+
+@pytest.mark.parametrize("how", COPIES)
 def test_copies_compile_again_when_needed(how, tmp_path):
     compiled = CompiledForest(forest(), n_jobs=2).fit(X, WORDS)
-    if how == "pickle":
-        loaded = pickle.loads(pickle.dumps(compiled))
-    elif how == "deepcopy":
-        loaded = copy.deepcopy(compiled)
-    else:
-        joblib.dump(compiled, tmp_path / "model.joblib")
-        loaded = joblib.load(tmp_path / "model.joblib")
+    loaded = COPIES[how](compiled, tmp_path / "model.joblib")
     assert "_predictor" not in vars(loaded)
     assert loaded.schedule_ == compiled.schedule_
     assert loaded.target_ == compiled.target_
@@ -520,38 +438,13 @@ def test_copies_compile_again_when_needed(how, tmp_path):
     assert same(loaded.apply(X), compiled.apply(X))
 
 
-def test_another_process_predicts_the_same(tmp_path):
-    compiled = CompiledForest(FITTED).fit(X)
-    joblib.dump(compiled, tmp_path / "model.joblib")
-    np.save(tmp_path / "rows.npy", X)
-    code = (
-        "import sys, joblib, numpy as np; folder = sys.argv[1]\n"
-        "model = joblib.load(folder + '/model.joblib')\n"
-        "rows = np.load(folder + '/rows.npy')\n"
-        "np.save(folder + '/found.npy', model.predict_proba(rows))\n"
-    )
-    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, timeout=120)
-    assert same(np.load(tmp_path / "found.npy"), compiled.predict_proba(X))
-
-
 def test_the_state_has_no_machine_code():
     state = CompiledForest(FITTED).fit(X).__getstate__()
     assert set(state) == {
         *CompiledForest(FITTED).get_params(deep=False),
-        "estimator_",
-        "forest_",
-        "schedule_",
-        "target_",
-        "fitted_target_",
-        "tuning_result_",
-        "compile_time_",
-        "gpu_min_rows_",
-        "_asked",
-        "_fallback",
-        "_split",
-        "_tables",
-        "_skforge_version",
-        "_skforge_format",
+        *("estimator_", "forest_", "schedule_", "target_", "fitted_target_"),
+        *("tuning_result_", "compile_time_", "gpu_min_rows_", "_asked", "_fallback"),
+        *("_split", "_tables", "_skforge_version", "_skforge_format"),
     }
 
 
@@ -602,7 +495,6 @@ def test_metadata_is_routed():
     ],
 )
 def test_requests_of_predictions_reach_the_model(method, argument):
-    xgb = pytest.importorskip("xgboost")
     with config_context(enable_metadata_routing=True):
         inner = xgb.XGBClassifier(n_estimators=2, n_jobs=1)
         getattr(inner, f"set_{method}_request")(**dict.fromkeys(argument, True))

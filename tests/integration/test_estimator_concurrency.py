@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import pickle
-import signal
-import time
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
@@ -17,6 +14,7 @@ from sklearn.ensemble import RandomForestClassifier
 from threadpoolctl import threadpool_limits
 
 from skforge import CompiledForest
+from tests.comparing import in_child
 
 X, Y = make_classification(3000, 8, n_informative=4, random_state=0)
 SOURCE = RandomForestClassifier(20, random_state=0).fit(X[:500], Y[:500])
@@ -48,26 +46,6 @@ def test_sixteen_threads(n_jobs, fresh):
 
     with ThreadPoolExecutor(16) as pool:
         assert all(pool.map(work, range(16)))
-
-
-def in_child(work, seconds=60):
-    """Run in a forked child; return how it ended, after killing it if it hangs."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            code = 0 if work() else 2
-        finally:
-            os._exit(code)
-    limit = time.monotonic() + seconds
-    while time.monotonic() < limit:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.01)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return "hangs"
 
 
 @pytest.mark.timeout(150)

@@ -92,14 +92,6 @@ def test_cross_validation_trains_in_every_fold():
     )
 
 
-def test_pipelines():
-    pipeline = make_pipeline(StandardScaler(), plain(forest())).fit(X, Y)
-    bare = make_pipeline(StandardScaler(), forest()).fit(X, Y)
-    assert np.array_equal(pipeline.predict_proba(X), bare.predict_proba(X))
-    assert pipeline.score(X, Y) == bare.score(X, Y)
-    assert np.array_equal(pipeline.classes_, bare.classes_)
-
-
 def test_outliers_are_found_in_one_call():
     source = IsolationForest(n_estimators=5, random_state=0)
     expected = clone(source).fit_predict(X)

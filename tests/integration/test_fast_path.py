@@ -407,15 +407,6 @@ def test_several_threads_leave_single_rows_to_the_entries():
         assert entries(cold) == entries(warm) == set(METHODS)
 
 
-def test_arguments_of_the_source_go_to_the_source():
-    model, own = wrapped("xgboost of two"), source("xgboost of two")
-    model.predict(X[:1])
-    found = model.predict(X[:1], output_margin=True)
-    assert_same(found, own.predict(X[:1], output_margin=True))
-    found = model.predict_proba(X[:1], iteration_range=(0, 3))
-    assert_same(found, own.predict_proba(X[:1], iteration_range=(0, 3)))
-
-
 def test_a_fitted_model_is_freed_with_its_entries():
     model = fresh()
     entries(model)
