@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 import skforge
 from tests.compared_calls import difference
 
@@ -37,6 +39,15 @@ def assert_by_kernels(fast: Any, model: Any, *forms: Any) -> None:
 def is_read(fast: Any, rows: Any) -> bool:
     """Tell whether the kernels answer such rows, and not the model."""
     return fast._predictor.source.read(rows) is not None
+
+
+def refusal(
+    kind: type[Exception], call: Callable[..., Any], /, *given: Any, **how: Any
+) -> str:
+    """Return the text of the error that a call ends with."""
+    with pytest.raises(kind) as error:
+        call(*given, **how)
+    return str(error.value)
 
 
 def saved(fast: Any, folder: Any) -> Any:

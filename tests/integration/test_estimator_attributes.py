@@ -15,7 +15,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 import skforge
 from skforge import InvalidModelError, load_forest
-from tests.comparing import in_every_state
+from tests.comparing import in_every_state, refusal
 from tests.plain import plain
 
 xgb = pytest.importorskip("xgboost")
@@ -103,9 +103,7 @@ def test_what_a_file_lacks_is_named(tmp_path):
     for path in (tmp_path / "model.json", str(tmp_path / "model.json")):
         compiled = plain(path).fit(X)
         for name in ("classes_", "title", "stem"):
-            with pytest.raises(AttributeError) as error:
-                getattr(compiled, name)
-            assert str(error.value) == (
+            assert refusal(AttributeError, getattr, compiled, name) == (
                 f"'CompiledForest' object has no attribute {name!r}"
             )
         assert compiled.n_features_in_ == 6
@@ -244,9 +242,7 @@ def test_a_changed_model_is_noticed(kind, way, tmp_path):
 
 
 def assert_noticed(ask, model):
-    with pytest.raises(InvalidModelError) as error:
-        ask()
-    assert str(error.value) == CHANGED.format(type(model).__name__)
+    assert refusal(InvalidModelError, ask) == CHANGED.format(type(model).__name__)
 
 
 def test_a_parameter_that_the_model_cannot_have_is_noticed():

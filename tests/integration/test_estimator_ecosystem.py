@@ -38,6 +38,7 @@ from sklearn.preprocessing import OrdinalEncoder, StandardScaler
 
 from skforge import CompiledForest, Schedule
 from skforge.exceptions import UnsupportedModelError
+from tests.comparing import refusal
 from tests.plain import plain
 
 pd = pytest.importorskip("pandas")
@@ -104,16 +105,12 @@ def test_outliers_are_found_in_one_call():
 def test_what_only_the_model_has_is_said_to_be_there():
     compiled = plain(xgb.XGBClassifier(n_estimators=2, n_jobs=1)).fit(X, Y)
     for name in ("get_booster", "n_estimators"):
-        with pytest.raises(AttributeError) as error:
-            getattr(compiled, name)
-        assert str(error.value) == (
+        assert refusal(AttributeError, getattr, compiled, name) == (
             f"'CompiledForest' object has no attribute {name!r}; "
             f"the model's own is estimator_.{name}"
         )
     for name in ("decision_function", "nothing"):
-        with pytest.raises(AttributeError) as error:
-            getattr(compiled, name)
-        assert str(error.value) == (
+        assert refusal(AttributeError, getattr, compiled, name) == (
             f"'CompiledForest' object has no attribute {name!r}"
         )
 
@@ -230,9 +227,7 @@ def test_estimators_from_before_scikit_learns_tags_are_named():
     )
     if sklearn.__version__.startswith(("1.6.1", "1.7.")):
         pytest.skip("this scikit-learn takes estimators without tags")
-    with pytest.raises(UnsupportedModelError) as caught:
-        plain(old()).fit(X)
-    assert str(caught.value) == (
+    assert refusal(UnsupportedModelError, plain(old()).fit, X) == (
         "XGBClassifier is an estimator of xgboost from before scikit-learn 1.6, so "
         f"scikit-learn {sklearn.__version__} cannot tell whether it is fitted. "
         "Upgrade xgboost (XGBoost to at least 2.1.4), or pass the estimator's Booster "

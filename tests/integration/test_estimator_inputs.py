@@ -17,6 +17,7 @@ from skforge.compiler.runtime.module import CompiledModule
 from skforge.compiler.runtime.sparse import SparseWalk
 from skforge.exceptions import InvalidInputError, SourceNeededError
 from tests.compared_calls import called
+from tests.comparing import refusal
 from tests.forms import NUMBERS, framed
 from tests.plain import plain
 
@@ -90,9 +91,10 @@ def test_a_memoryview_is_an_array(model):
 def test_leaves_of_too_many_columns_are_refused(kind):
     source, compiled = fitted("xgb")
     for model in (compiled, plain(source.get_booster()).fit(X)):
-        with pytest.raises(ValueError) as error:
-            model.apply(kind(np.c_[X32, X32]))
-        assert str(error.value) == "Feature shape mismatch, expected: 6, got 12"
+        assert (
+            refusal(ValueError, model.apply, kind(np.c_[X32, X32]))
+            == "Feature shape mismatch, expected: 6, got 12"
+        )
 
 
 @pytest.mark.parametrize("kind", [sp.csc_matrix, sp.coo_matrix, sp.csr_array])
@@ -272,9 +274,10 @@ def test_rounds_that_a_model_does_not_take_are_chosen_when_it_is_read(
     elif kind == "content":
         model = bytes(model.get_booster().save_raw())
     compiled = plain(model).fit(X)
-    with pytest.raises(InvalidInputError) as error:
-        getattr(compiled, method)(X, **{name: 2})
-    assert str(error.value) == f"{method} of {whose} takes no {name}; {CHOOSE}"
+    assert (
+        refusal(InvalidInputError, getattr(compiled, method), X, **{name: 2})
+        == f"{method} of {whose} takes no {name}; {CHOOSE}"
+    )
     rounds = plain(load_forest(model, iteration_range=(0, 2))).fit(X)
     own = {"iteration_range": (0, 2)} if "lgb" not in kind else {"num_iteration": 2}
     source = fitted("lgb" if "lgb" in kind else "xgb")[0]
@@ -300,15 +303,11 @@ def test_a_file_needs_no_source_library(tmp_path, suffix):
     rows = sp.csr_matrix(with_absent())
     assert np.array_equal(compiled.predict(rows), source.predict(rows))
     assert not hasattr(compiled, "predict_proba")
-    with pytest.raises(InvalidInputError) as error:
-        compiled.predict(FRAME[NAMES[::-1]])
-    assert str(error.value) == (
+    assert refusal(InvalidInputError, compiled.predict, FRAME[NAMES[::-1]]) == (
         f"the columns are {NAMES[::-1]}, but the model was trained on {NAMES}; "
         "pass X[names] with the columns in that order."
     )
-    with pytest.raises(InvalidInputError) as error:
-        compiled.predict(rows[:, :5])
-    assert str(error.value) == (
+    assert refusal(InvalidInputError, compiled.predict, rows[:, :5]) == (
         "the model was trained on 6 features, but the rows have 5 columns."
     )
 

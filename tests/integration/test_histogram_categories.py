@@ -20,6 +20,7 @@ from skforge.exceptions import (
     UnsupportedModelError,
     VerificationWarning,
 )
+from tests.comparing import refusal
 from tests.plain import plain
 from tests.sklearn_rows import same_bits
 
@@ -114,9 +115,7 @@ def test_numbers_that_training_had_as_objects(name, form, tmp_path):
         fast.drop_estimator,
         lambda: skforge.save(fast, tmp_path / "model.skforge"),
     ):
-        with pytest.raises(UnsupportedModelError) as refused:
-            store()
-        assert str(refused.value) == told
+        assert refusal(UnsupportedModelError, store) == told
 
 
 def test_rows_that_the_model_itself_fails_on():
@@ -230,9 +229,7 @@ def test_unsigned_integers_that_float64_does_not_hold(tmp_path):
     for form in all_forms(compiled(model, X), tmp_path / "model.skforge"):
         same_answers(form, model, rows)
     model.fit(small, rest > 200)
-    with pytest.raises(UnsupportedModelError) as refused:
-        compiled(model, small.astype(float))
-    assert str(refused.value) == (
+    assert refusal(UnsupportedModelError, compiled, model, small.astype(float)) == (
         "The categories of column 0 are whole numbers of the dtype uint64 up to "
         "4611686018427387906, and skforge keeps no dtype with them; fit the model with "
         "int64 there."
@@ -453,9 +450,9 @@ def test_categories_that_are_objects(name, tmp_path):
     for form in (fast, pickle.loads(pickle.dumps(fast))):
         same_answers(form, model, [frame, frame[:1], gaps, few])
     first = column.cat.categories.to_numpy().tolist()[0]
-    with pytest.raises(UnsupportedModelError) as refused:
-        skforge.save(fast, tmp_path / "model.skforge")
-    assert str(refused.value) == (
+    assert refusal(
+        UnsupportedModelError, skforge.save, fast, tmp_path / "model.skforge"
+    ) == (
         "The HistGradientBoostingClassifier compares the categories of column 0 as "
         f"Python's objects, the first of them {first!r}, and a .skforge file has no "
         "place for these; fit it with numbers or texts there, or use joblib.dump."
@@ -484,16 +481,14 @@ def test_minus_one_for_missing_texts(name, tmp_path):
 def test_forests_and_libraries_have_no_code_for_numbers(tmp_path):
     X, y = coded([-1, 0, 1])
     model = boosted().fit(X, y)
-    with pytest.raises(UnsupportedModelError) as refused:
-        skforge.compile_forest(model)
-    assert str(refused.value) == (
+    assert refusal(UnsupportedModelError, skforge.compile_forest, model) == (
         "Column 0 holds categories that are numbers, such as -1.0, and rows of a "
         "Forest would hold their codes instead; use CompiledForest(model), which reads "
         "the numbers."
     )
-    with pytest.raises(UnsupportedModelError) as refused:
-        skforge.export(compiled(model, X), tmp_path / "library")
-    assert str(refused.value) == (
+    assert refusal(
+        UnsupportedModelError, skforge.export, compiled(model, X), tmp_path / "library"
+    ) == (
         "The forest reads the numbers of column 0 as codes, which an exported library "
         "cannot compute; use skforge.save instead."
     )

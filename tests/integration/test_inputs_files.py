@@ -11,6 +11,7 @@ import pytest
 import skforge
 from skforge import compile_forest, load_forest
 from skforge.exceptions import InvalidInputError, SourceNeededError
+from tests.comparing import refusal
 from tests.plain import plain
 
 xgb = pytest.importorskip("xgboost")
@@ -187,9 +188,10 @@ def test_frames_that_model_files_refuse(kind, tmp_path):
     case = Case(kind, True, tmp_path)
     for rows, sentence in refusals(NAMES[kind]).values():
         for form in ("json", "ubj", "json core", "ubj saved", "json dumped"):
-            with pytest.raises(InvalidInputError) as info:
-                case.forms[form].predict_raw(rows)
-            assert str(info.value) == sentence
+            assert (
+                refusal(InvalidInputError, case.forms[form].predict_raw, rows)
+                == sentence
+            )
         with pytest.raises((InvalidInputError, SourceNeededError)):
             case.forms["memory saved"].predict_raw(rows)
 
@@ -224,9 +226,7 @@ def test_category_dtype_is_refused_where_a_file_has_no_names(tmp_path):
         assert (model.predict_raw(codes) == expected).all()
         tables = [frame, pa.Table.from_pandas(frame), pl.from_pandas(frame)]
         for rows in tables:
-            with pytest.raises(InvalidInputError) as info:
-                model.predict_raw(rows)
-            assert str(info.value) == (
+            assert refusal(InvalidInputError, model.predict_raw, rows) == (
                 "column 'c' holds categories, but the model does not store their "
                 "names; pass the codes that they had in training."
             )
@@ -353,9 +353,7 @@ def test_sparse_rows_of_lightgbm_files(fine):
         rows = sp.csr_matrix(exact.astype(dtype))
         with pytest.raises(TypeError):
             booster.predict(rows)
-        with pytest.raises(InvalidInputError) as info:
-            fast.predict(rows)
-        assert str(info.value) == (
+        assert refusal(InvalidInputError, fast.predict, rows) == (
             "LightGBM takes sparse rows of float32 or float64. Got "
             f"{rows.dtype} instead; use X.astype('float64')."
         )
@@ -372,9 +370,7 @@ def test_sparse_rows_with_several_entries_of_a_place_are_refused(fine):
         rows.has_canonical_format = False
         if rows.nnz < 2:  # SciPy has added them up
             continue
-        with pytest.raises(InvalidInputError) as info:
-            fast.predict(rows)
-        assert str(info.value) == (
+        assert refusal(InvalidInputError, fast.predict, rows) == (
             "the sparse rows have several entries for the same place; add them up "
             "with X.sum_duplicates(), or keep only one of them."
         )

@@ -23,6 +23,7 @@ from skforge.compiler.runtime.auto import AutoModule
 from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import SourceNeededError, UnsupportedModelError
+from tests.comparing import refusal
 from tests.exactness.forests import forest
 from tests.plain import plain
 
@@ -313,9 +314,7 @@ def test_stages_are_offered_where_the_model_has_rounds() -> None:
     assert hasattr(unfitted, "staged_predict_proba")
     assert not hasattr(CompiledForest(e.GradientBoostingRegressor()), STAGED[1])
     module = compile_forest(forest_)
-    with pytest.raises(UnsupportedModelError) as error:
-        module.staged_predict(X)
-    assert str(error.value) == (
+    assert refusal(UnsupportedModelError, module.staged_predict, X) == (
         "The model has no boosting rounds, so there are no predictions after each of "
         "them."
     )
@@ -378,9 +377,9 @@ def test_ranges_of_rounds_are_read_as_xgboost_reads_them() -> None:
     for rounds in ((0,), (2,), 0, 3):
         with pytest.raises((IndexError, TypeError)) as own:
             model.predict(GAPS, iteration_range=rounds)
-        with pytest.raises(own.type) as error:
-            fast.predict(GAPS, iteration_range=rounds)
-        assert str(error.value) == str(own.value)
+        assert refusal(own.type, fast.predict, GAPS, iteration_range=rounds) == str(
+            own.value
+        )
     for two in ((0, 0), (0, 2)):
         wanted = model.predict(GAPS, iteration_range=two)
         same(fast.predict(GAPS, iteration_range=two), wanted, two)
@@ -453,9 +452,9 @@ def test_boosters_and_files_answer_with_labels(form: str) -> None:
         found = getattr(fast, method)(GAPS, iteration_range=(2, 4))
         same(found.astype(wanted.dtype), wanted, method)
     for wrong in ((0, 100), (3, 2), 2):
-        with pytest.raises(InvalidInputError) as error:
-            fast.predict(GAPS, iteration_range=wrong)
-        assert str(error.value) == (
+        assert refusal(
+            InvalidInputError, fast.predict, GAPS, iteration_range=wrong
+        ) == (
             f"iteration_range={wrong!r} does not lie within the {N} boosting rounds "
             "that are compiled."
         )
@@ -468,17 +467,13 @@ def test_arguments_of_other_libraries_are_refused() -> None:
     }.items():
         _, module = boosted(library, kind)
         for name in names:
-            with pytest.raises(InvalidInputError) as error:
-                module.predict(GAPS, **{name: 1})
-            assert str(error.value) == (
+            assert refusal(InvalidInputError, module.predict, GAPS, **{name: 1}) == (
                 f"predict takes no {name}; compile load_forest(model, "
                 "iteration_range=(begin, end)), which reads the boosting rounds of "
                 "your choice."
             )
     _, module = boosted("xgboost", "regression")
-    with pytest.raises(InvalidInputError) as error:
-        module.predict(GAPS, iteration_range=(4, 2))
-    assert str(error.value) == (
+    assert refusal(InvalidInputError, module.predict, GAPS, iteration_range=(4, 2)) == (
         "iteration_range=(4, 2) does not lie within the 9 boosting rounds that are "
         "compiled."
     )
@@ -503,9 +498,7 @@ def test_what_has_no_rounds() -> None:
 def test_rows_on_a_gpu_have_no_stages(monkeypatch: Any) -> None:
     _, module = boosted("xgboost", "regression")
     monkeypatch.setattr(by_round, "is_device_array", lambda X: True)
-    with pytest.raises(InvalidInputError) as error:
-        module.staged_predict(X)
-    assert str(error.value) == (
+    assert refusal(InvalidInputError, module.staged_predict, X) == (
         "predictions after each round need rows in host memory, but these are on a "
         "GPU; pass a NumPy array."
     )

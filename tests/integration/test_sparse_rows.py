@@ -33,6 +33,7 @@ from skforge.compiler.forest import sparse_rows
 from skforge.compiler.forest.sparse_rows import most_entries
 from skforge.compiler.runtime.sparse import SparseWalk
 from skforge.exceptions import InvalidInputError, SkforgeError
+from tests.comparing import refusal
 from tests.plain import plain
 
 pd = pytest.importorskip("pandas")
@@ -248,9 +249,11 @@ def test_entries_of_a_place_are_counted_whatever_the_matrix_has_noted():
 
 def test_an_artifact_says_which_sparse_rows_it_takes():
     stored = fitted("lgb")[2]
-    with pytest.raises(SkforgeError) as error:
-        stored.predict(sp.csr_matrix(([1.0, 2.0], [0, 0], [0, 2]), shape=(1, 5)))
-    assert str(error.value) == (
+    assert refusal(
+        SkforgeError,
+        stored.predict,
+        sp.csr_matrix(([1.0, 2.0], [0, 0], [0, 2]), shape=(1, 5)),
+    ) == (
         "predict of these rows (csr_matrix of shape (1, 5)) needs the LGBMClassifier "
         "itself, which this CompiledForest was saved without: alone, it takes sparse "
         "rows only as a csr_matrix of floats without duplicate entries (see "
@@ -321,9 +324,7 @@ def test_files_of_lightgbm_refuse_the_number_that_is_0_in_arrays_alone():
     module = compile_forest(model, schedule=Schedule())
     forest = plain(skforge.load_forest(model)).fit(data()[0])
     for call in (module.predict, module.apply, forest.predict, forest.apply):
-        with pytest.raises(InvalidInputError) as error:
-            call(rows)
-        assert str(error.value) == (
+        assert refusal(InvalidInputError, call, rows) == (
             "the sparse rows hold -1.0000000180025095e-35, which is 0 to LightGBM "
             "unless rows are sparse, by row; write 0 in its place, or a smaller number."
         )
