@@ -27,7 +27,7 @@ from typer.testing import CliRunner
 import skforge
 from skforge.cli.main import app
 from skforge.exceptions import InvalidInputError, PerformanceWarning
-from tests.comparing import refusal
+from tests.comparing import in_every_state, refusal
 from tests.plain import plain
 
 lgb = pytest.importorskip("lightgbm")
@@ -86,17 +86,6 @@ def values_of(frame: Any) -> dict[str, list[Any]]:
     }
 
 
-def variants(fast: Any, tmp_path: Any) -> dict[str, Any]:
-    path = tmp_path / "model.skforge"
-    skforge.save(fast, path)
-    return {
-        "live": fast,
-        "pickled": pickle.loads(pickle.dumps(fast)),
-        "dropped": fast.drop_estimator(),
-        "loaded": skforge.load(path),
-    }
-
-
 def other_frames(frame: Any) -> dict[str, Any]:
     """Return frames with the same columns that list other categories."""
     coded = [name for name in frame if frame[name].dtype == "category"]
@@ -121,7 +110,7 @@ def test_kernels_answer_frames_and_values(name, tmp_path):
     columns = values_of(frame)
     rows = [{name: column[i] for name, column in columns.items()} for i in range(N)]
     expected = model.predict(frame)
-    for form, other in variants(fast, tmp_path).items():
+    for form, other in in_every_state(fast, tmp_path).items():
         for which, given in other_frames(frame).items():
             answer = other.predict(given)
             assert np.array_equal(answer, model.predict(given)), (form, which)
@@ -132,27 +121,21 @@ def test_kernels_answer_frames_and_values(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", FRAMES)
-def test_a_file_answers_frames_by_the_order_of_their_categories(name):
+def test_a_file_answers_frames_and_values(name):
+    """By the order of categories; values where it tells their columns."""
     model, frame = trained(name)
-    for source in (model.booster_.model_to_string(), model.booster_.dump_model()):
+    text = model.booster_.model_to_string()
+    for source in (text, model.booster_.dump_model()):
         module = skforge.compile_forest(source)
         for which, given in other_frames(frame).items():
             assert np.array_equal(module.predict(given), model.predict(given)), which
-
-
-@pytest.mark.parametrize("name", FRAMES)
-def test_a_file_reads_values_where_it_tells_their_columns(name):
-    model, frame = trained(name)
-    file = plain(model.booster_.model_to_string()).fit(np.zeros(frame.shape))
-    if not file.forest_.category_lists:
-        answer = file.predict(values_of(frame))
-        assert np.array_equal(answer, model.predict(frame))
-        return
-    assert name in ("a number in place", "a flag in place", "fractions")
-    assert (
-        refusal(InvalidInputError, file.predict, values_of(frame))
-        == f"the rows are mappings, and {UNPLACED}"
-    )
+    file, expected = plain(text).fit(np.zeros(frame.shape)), model.predict(frame)
+    if file.forest_.category_lists:
+        assert name in ("a number in place", "a flag in place", "fractions")
+        said = refusal(InvalidInputError, file.predict, values_of(frame))
+        assert said == f"the rows are mappings, and {UNPLACED}"
+        file = plain(text).fit(frame)  # as it advises
+    assert np.array_equal(file.predict(values_of(frame)), expected)
 
 
 UNPLACED = (
@@ -161,16 +144,6 @@ UNPLACED = (
     "the dtypes of training, or give fit of CompiledForest the model and its training "
     "frame."
 )
-
-
-def test_the_advice_for_a_file_helps():
-    model, frame = trained("a number in place")
-    text = model.booster_.model_to_string()
-    assert np.array_equal(
-        skforge.compile_forest(text).predict(frame), model.predict(frame)
-    )
-    known = plain(text).fit(frame)
-    assert np.array_equal(known.predict(values_of(frame)), model.predict(frame))
 
 
 def test_a_file_that_mistakes_the_column_of_texts_refuses_its_numbers():
@@ -193,8 +166,8 @@ def test_a_file_that_mistakes_the_column_of_texts_refuses_its_numbers():
 def test_plain_numbers_in_place_of_categories_are_refused(tmp_path):
     model, frame = trained("ordered numbers")
     numbers = frame.astype({"stars": "float64"})
-    for form, fast in variants(plain(model).fit(frame), tmp_path).items():
-        if form in ("dropped", "loaded"):
+    for form, fast in in_every_state(plain(model).fit(frame), tmp_path).items():
+        if form in ("dropped", "file"):
             assert refusal(InvalidInputError, fast.predict, numbers) == (
                 "1 column held categories in training, but no column here holds them; "
                 "give the same columns the dtype category, or pass an array of their "
@@ -289,7 +262,7 @@ def test_wrappers(kind, tmp_path):
     else:
         model = MultiOutputClassifier(light).fit(frame, np.c_[y, ~y])
     expected = model.predict(frame)
-    for form, fast in variants(plain(model).fit(frame), tmp_path).items():
+    for form, fast in in_every_state(plain(model).fit(frame), tmp_path).items():
         assert np.array_equal(fast.predict(frame), expected), form
         assert np.array_equal(fast.predict(values_of(frame)), expected), form
         numbers = frame.astype({"stars": "float64"})
@@ -326,13 +299,13 @@ def test_whole_numbers_and_fractions_are_compared_by_value(trained_on, tmp_path)
     frame = pd.DataFrame({"x": x, "count": nullable(counts, trained_on)})
     model = lgb.LGBMRegressor(n_estimators=4, n_jobs=1, verbose=-1)
     model.fit(frame, score(frame))
-    for form, fast in variants(plain(model).fit(frame), tmp_path).items():
+    for form, fast in in_every_state(plain(model).fit(frame), tmp_path).items():
         for dtype in ("int64", "float64", "UInt8", "float32"):
             given = frame.assign(count=nullable(counts + 1, dtype))
             assert np.array_equal(fast.predict(given), model.predict(given)), form
         assert fast.counters()["library"]["calls"] == 0
         texts = frame.assign(count=nullable(counts, "str"))
-        if form in ("dropped", "loaded"):
+        if form in ("dropped", "file"):
             with pytest.raises(InvalidInputError, match="the same kind of categories"):
                 fast.predict(texts)
         else:
@@ -344,7 +317,7 @@ def test_a_column_without_categories_has_a_list(tmp_path):
     frame = pd.DataFrame({"none": none, "x": x, "town": towns})
     model = lgb.LGBMRegressor(n_estimators=4, n_jobs=1, verbose=-1)
     model.fit(frame, score(frame))
-    for form, fast in variants(plain(model).fit(frame), tmp_path).items():
+    for form, fast in in_every_state(plain(model).fit(frame), tmp_path).items():
         for given in (frame, frame.assign(none=pd.Categorical(flag)), frame[:1]):
             assert np.array_equal(fast.predict(given), model.predict(given)), form
         answer = fast.predict(values_of(frame))

@@ -7,6 +7,7 @@ import pickle
 import sys
 import warnings
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -18,13 +19,7 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import ColumnTransformer, make_column_transformer
 from sklearn.decomposition import PCA
 from sklearn.ensemble import (
-    AdaBoostClassifier,
-    BaggingClassifier,
-    GradientBoostingClassifier,
-    HistGradientBoostingClassifier,
-    IsolationForest,
     RandomForestClassifier,
-    RandomForestRegressor,
     StackingClassifier,
     VotingClassifier,
 )
@@ -47,7 +42,10 @@ from skforge.compiler.runtime.entry.mappings import CompiledDictReader
 from skforge.exceptions import InvalidInputError
 from skforge.runtime.mapping_values import ColumnRule
 from skforge.runtime.mappings import MappingColumns, Mappings
-from tests.comparing import refusal
+from tests.compared_calls import apart, called
+from tests.comparing import refusal, saved
+from tests.kinds import CLASSIFIERS, ISOLATION, REGRESSORS, SCALER
+from tests.kinds import MODELS as MODEL_KINDS
 from tests.plain import plain
 
 pd = pytest.importorskip("pandas")
@@ -58,27 +56,10 @@ rng = np.random.default_rng(0)
 X = pd.DataFrame(rng.normal(size=(300, 5)) * 20 + 40, columns=NAMES)
 y = ((X["age"] > X["score"]) * 1 + (X["visits"] > 40)).to_numpy()
 FOREST = RandomForestClassifier(8, max_depth=5, random_state=0)
-METHODS = ("predict", "predict_proba", "decision_function", "score_samples")
+OF_FOREST = clone(FOREST).fit(X, y)
 
 
-def with_city() -> Any:
-    cities = pd.Categorical.from_codes(rng.integers(0, 4, 300), CITIES)
-    return X.assign(city=cities)
-
-
-X_CITY = with_city()
-
-
-def boosting(kind: str, **options: Any) -> Any:
-    if kind == "xgboost":
-        xgboost = pytest.importorskip("xgboost")
-        return xgboost.XGBClassifier(
-            n_estimators=6, max_depth=4, n_jobs=1, enable_categorical=True, **options
-        )
-    lightgbm = pytest.importorskip("lightgbm")
-    return lightgbm.LGBMClassifier(
-        n_estimators=6, n_jobs=1, verbose=-1, min_child_samples=5, **options
-    )
+X_CITY = X.assign(city=pd.Categorical.from_codes(rng.integers(0, 4, 300), CITIES))
 
 
 def by_name(*behind: Any) -> Any:
@@ -93,28 +74,24 @@ def by_name(*behind: Any) -> Any:
 
 
 MODELS: dict[str, Any] = {
-    "forest": lambda: FOREST,
-    "regressor": lambda: RandomForestRegressor(6, max_depth=5, random_state=0),
-    "tree": lambda: DecisionTreeClassifier(max_depth=5),
-    "boosting": lambda: GradientBoostingClassifier(n_estimators=4),
-    "histogram": lambda: HistGradientBoostingClassifier(max_iter=4),
-    "isolation": lambda: IsolationForest(n_estimators=8, random_state=0),
-    "bagging": lambda: BaggingClassifier(random_state=0),
-    "adaboost": lambda: AdaBoostClassifier(n_estimators=4, random_state=0),
-    "scaler": lambda: make_pipeline(StandardScaler(), FOREST),
-    "union": lambda: make_pipeline(
-        make_union(StandardScaler(), MinMaxScaler()), FOREST
-    ),
-    "by name": by_name,
-    "xgboost": lambda: boosting("xgboost"),
-    "lightgbm": lambda: boosting("lightgbm"),
+    **CLASSIFIERS,
+    "regressor": REGRESSORS["forest"],
+    "isolation": ISOLATION,
+    "scaler": make_pipeline(SCALER, FOREST),
+    "union": make_pipeline(make_union(SCALER, MinMaxScaler()), FOREST),
+    "by name": by_name(),
 }
 
 
 @pytest.fixture(scope="module", params=MODELS)
 def pair(request: Any) -> tuple[Any, Any]:
-    model = MODELS[request.param]().fit(X, y)
+    model = clone(MODELS[request.param]).fit(X, y)
     return model, compiled(model)
+
+
+@pytest.fixture
+def fast() -> Any:
+    return compiled(OF_FOREST)
 
 
 def compiled(model: Any, rows: Any = X) -> Any:
@@ -128,10 +105,6 @@ def frame_of(rows: Any, columns: Any = NAMES) -> Any:
 
 def same(found: Any, wanted: Any) -> None:
     np.testing.assert_array_equal(found, np.asarray(wanted), strict=True)
-
-
-def methods(model: Any) -> list[str]:
-    return [name for name in (*METHODS, "predict_log_proba") if hasattr(model, name)]
 
 
 def test_raw_scores_and_leaves(pair: Any) -> None:
@@ -148,18 +121,7 @@ def test_raw_scores_and_leaves(pair: Any) -> None:
     same(out, fast.predict_raw(rows))
 
 
-def agree(model: Any, fast: Any, given: Any, frame: Any) -> None:
-    """Compare answers, or the texts of errors."""
-    try:
-        wanted = model.predict(frame)
-    except ValueError as error:
-        assert refusal(type(error), fast.predict, given) == str(error)
-    else:
-        same(fast.predict(given), wanted)
-
-
-def test_defaults_are_not_asked() -> None:
-    fast = compiled(FOREST.fit(X, y))
+def test_defaults_are_not_asked(fast: Any) -> None:
     row = defaultdict(float, {"age": 1.0})
     for given in (row, [row]):
         with pytest.raises(InvalidInputError, match="has no 'income'"):
@@ -167,19 +129,19 @@ def test_defaults_are_not_asked() -> None:
     assert dict(row) == {"age": 1.0}
 
 
-def test_an_absent_column() -> None:
-    fast = compiled(FOREST.fit(X, y))
+def test_an_absent_column(fast: Any) -> None:
     row = {**X.iloc[0].to_dict()}
     row["Visits"] = row.pop("visits")
     text = (
         "the row has no 'visits'; its nearest key is 'Visits'. Give every column of "
         "the model, with None where the value is missing."
     )
-    for name in methods(fast):
-        assert refusal(InvalidInputError, getattr(fast, name), row) == text
-        assert refusal(
-            InvalidInputError, getattr(fast, name), [X.iloc[0].to_dict(), row]
-        ) == text.replace("the row", "row 1")
+    both = [X.iloc[0].to_dict(), row]
+    for name in ("predict", "predict_proba", "predict_log_proba"):
+        ask = getattr(fast, name)
+        assert refusal(InvalidInputError, ask, row) == text
+        of_one = text.replace("the row", "row 1")
+        assert refusal(InvalidInputError, ask, both) == of_one
     assert refusal(InvalidInputError, fast.predict, {}) == (
         "the row has no 'age', 'income', 'height', 'visits', 'score'. Give every "
         "column of the model, with None where the value is missing."
@@ -231,8 +193,7 @@ def test_further_keys_are_ignored_with_one_warning(pair: Any, tmp_path: Path) ->
             )
 
 
-def test_errors_stay_errors_beside_further_keys() -> None:
-    fast = compiled(FOREST.fit(X, y))
+def test_errors_stay_errors_beside_further_keys(fast: Any) -> None:
     row = X.iloc[0].to_dict() | {"id": 7}
     with pytest.warns(skforge.exceptions.InputWarning, match="'id'"):
         fast.predict(row)
@@ -339,8 +300,7 @@ def test_dates_before_a_function_of_dates(alone: bool) -> None:
 
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize(("value", "text"), BAD)
-def test_a_value_that_is_no_number(value: Any, text: str) -> None:
-    fast = compiled(FOREST.fit(X, y))
+def test_a_value_that_is_no_number(fast: Any, value: Any, text: str) -> None:
     good = X.iloc[0].to_dict()
     row = {**good, "height": value}
     with pytest.raises(InvalidInputError, match=f"^'height' of the row {text}"):
@@ -351,8 +311,7 @@ def test_a_value_that_is_no_number(value: Any, text: str) -> None:
     same(fast.predict(good), fast.estimator_.predict(frame_of(good)))
 
 
-def test_mixed_rows() -> None:
-    fast = compiled(FOREST.fit(X, y))
+def test_mixed_rows(fast: Any) -> None:
     row = X.iloc[0].to_dict()
     assert refusal(InvalidInputError, fast.predict, [row, [1.0] * 5]) == (
         "row 1 is of type list, but row 0 is a mapping; make all of them mappings."
@@ -360,16 +319,16 @@ def test_mixed_rows() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", ["sklearn", "xgboost", "lightgbm", "pipeline", "prefixed", "members"]
+    "kind", ["forest", "xgboost", "lightgbm", "pipeline", "prefixed", "members"]
 )
 def test_models_without_names(kind: str) -> None:
     model = {
-        "sklearn": lambda: FOREST,
-        "pipeline": lambda: make_pipeline(StandardScaler(), FOREST),
-        "prefixed": lambda: make_pipeline(PCA(2), FOREST),
-        "members": lambda: CalibratedClassifierCV(make_pipeline(PCA(2), FOREST), cv=2),
-    }.get(kind, lambda: boosting(kind))()
-    fast = compiled(model.fit(X.to_numpy(), y), X.to_numpy())
+        "pipeline": make_pipeline(SCALER, FOREST),
+        "prefixed": make_pipeline(PCA(2), FOREST),
+        "members": CalibratedClassifierCV(make_pipeline(PCA(2), FOREST), cv=2),
+        **CLASSIFIERS,
+    }[kind]
+    fast = compiled(clone(model).fit(X.to_numpy(), y), X.to_numpy())
     for given in (X.iloc[0].to_dict(), X.to_dict("records")):
         assert refusal(InvalidInputError, fast.predict, given) == (
             "the rows are mappings, but the model was trained without feature names; "
@@ -386,55 +345,36 @@ def city_frame(rows: list[dict[str, Any]], categories: Any) -> Any:
     return frame.assign(city=pd.Categorical(frame["city"], categories=categories))
 
 
-def categorical(kind: str) -> Any:
-    if kind == "histogram":
-        return HistGradientBoostingClassifier(
-            max_iter=4, categorical_features="from_dtype"
-        )
-    return boosting(kind)
-
-
-@pytest.fixture(scope="module", params=["xgboost", "lightgbm", "histogram"])
+@pytest.fixture(scope="module", params=["xgboost", "lightgbm", "hist"])
 def named(request: Any) -> tuple[Any, Any]:
-    model = categorical(request.param)
+    model = clone(MODEL_KINDS[f"{request.param} of categories"].model)
     target = (X_CITY["city"].isin(["Rome", "Oslo"]) ^ (X["age"] > 40)).astype(int)
     model.fit(X_CITY, target)
     return model, compiled(model, X_CITY)
 
 
-def test_categories(named: Any) -> None:
-    model, fast = named
-    if not any(fast.forest_.category_names):
-        pytest.skip("this XGBoost keeps no names of categories")
-    rows = [
-        {"city": city, **X.iloc[i].to_dict()}
-        for i, city in enumerate([*CITIES, None, np.str_("Rome"), float("nan")] * 5)
-    ]
-    frame = city_frame(rows, CITIES)
-    for name in methods(model):
-        wanted = getattr(model, name)(frame)
-        same(getattr(fast, name)(rows), wanted)
-        for i in range(12):
-            same(getattr(fast, name)(rows[i]), wanted[i : i + 1])
-    if hasattr(model, "apply"):
-        same(fast.apply(rows), model.apply(frame))
-
-
 def test_unseen_categories(named: Any) -> None:
+    """Labels that training had, by mappings, are forms in ``test_kinds.py``."""
     model, fast = named
     if not any(fast.forest_.category_names):
         pytest.skip("this XGBoost keeps no names of categories")
-    row = {**X.iloc[0].to_dict(), "city": "Paris"}
-    for rows in ([row], [row, {**row, "city": "Oslo"}]):
-        frame = city_frame(rows, [*CITIES, "Paris"])
-        agree(model, fast, rows, frame)
-        agree(model, fast, rows[0], frame.iloc[:1])
+    full = X.iloc[0].to_dict()
+    known = [{**full, "city": city} for city in (*CITIES, None, np.str_("Rome"))]
+    new = {**full, "city": "Paris"}
+    for rows, lists in (
+        *((one, CITIES) for one in (known, *([row] for row in known))),
+        *((one, [*CITIES, "Paris"]) for one in ([new], [new, known[0]])),
+    ):
+        frame = city_frame(rows, lists)
+        for ours, theirs in ((rows, frame), (rows[0], frame[:1])):
+            wanted = called(model.predict_proba, theirs)
+            assert not apart(called(fast.predict_proba, ours), wanted, theirs)
     with pytest.raises(InvalidInputError, match="'city' of row 0 is of type list"):
-        fast.predict([{**row, "city": ["Oslo"]}])
+        fast.predict([{**full, "city": ["Oslo"]}])
 
 
 def test_whole_numbers_as_categories() -> None:
-    model = boosting("lightgbm")
+    model = clone(CLASSIFIERS["lightgbm"])
     codes = pd.Categorical(rng.integers(1, 6, 300), categories=[5, 1, 2, 3, 4])
     frame = X.assign(city=codes)
     model.fit(frame, (codes.isin([1, 4])) ^ (X["age"] > 40))
@@ -516,13 +456,10 @@ def test_numbers_are_float64_where_steps_run_in_their_library() -> None:
     """In a frame of whole numbers the imputer would refuse its fill value."""
     fill = SimpleImputer(strategy="constant", fill_value=0.5)
     model = make_pipeline(fill, PCA(2), FOREST).fit(X, y)
-    fast = plain(model).fit(X)
-    rows = dict(zip(NAMES, [1, True, 2.5, Decimal(7), np.int8(3)], strict=True))
-    frame = pd.DataFrame([rows]).astype(float)
-    np.testing.assert_array_equal(fast.predict(rows), model.predict(frame))
-    whole = dict.fromkeys(NAMES, 3)
-    expected = model.predict_proba(pd.DataFrame([whole] * 2).astype(float))
-    np.testing.assert_array_equal(fast.predict_proba([whole, whole]), expected)
+    fast, values = compiled(model), [1, True, 2.5, Decimal(7), np.int8(3)]
+    for row in (dict(zip(NAMES, values, strict=True)), dict.fromkeys(NAMES, 3)):
+        for rows in (row, [row] * 2):
+            same(fast.predict_proba(rows), model.predict_proba(frame_of(rows)))
 
 
 @pytest.mark.sampled(4)
@@ -616,16 +553,14 @@ def test_a_missing_text_alone_and_beside_others(
         own = getattr(model, method)(frame[gaps])[:1]
         known = getattr(model, method)(frame[~gaps])[:1]
         call, x = getattr(fast, method), {"a": text[~gaps].iloc[0]}
-        np.testing.assert_array_equal(call({"a": None}), own)
-        np.testing.assert_array_equal(call([{"a": None}, x, x])[:2], [own[0], known[0]])
+        same(call({"a": None}), own)
+        same(call([{"a": None}, x, x])[:2], [own[0], known[0]])
         if dtype is not object:
-            np.testing.assert_array_equal(call({"a": float("nan")}), own)
+            same(call({"a": float("nan")}), own)
     if not steps:
-        skforge.save(fast, tmp_path / "m.skforge")
-        loaded = skforge.load(tmp_path / "m.skforge")
-        np.testing.assert_array_equal(
-            loaded.predict_proba([{"a": None}, x]), fast.predict_proba([{"a": None}, x])
-        )
+        given = [{"a": None}, x]
+        found = saved(fast, tmp_path).predict_proba(given)
+        same(found, fast.predict_proba(given))
 
 
 @pytest.mark.parametrize("function", [np.arctan, None])
@@ -638,7 +573,7 @@ def test_a_missing_number_alone_is_one(function: Any) -> None:
     model = make_pipeline(first, *steps, clone(FOREST)).fit(numbers, y)
     fast = plain(model).fit(numbers)
     expected = model.predict_proba(numbers[:1])
-    np.testing.assert_array_equal(fast.predict_proba({"a": None}), expected)
+    same(fast.predict_proba({"a": None}), expected)
 
 
 def test_texts_where_only_gaps_count() -> None:
@@ -650,9 +585,9 @@ def test_texts_where_only_gaps_count() -> None:
     fast = plain(model).fit(frame)
     rows = [{"a": text, "b": 30} for text in ("x", "new", None, "1")]
     given = pd.DataFrame(rows).astype({"a": "str", "b": float})
-    np.testing.assert_array_equal(fast.predict_proba(rows), model.predict_proba(given))
+    same(fast.predict_proba(rows), model.predict_proba(given))
     for row, own in zip(rows, model.predict_proba(given), strict=True):
-        np.testing.assert_array_equal(fast.predict_proba(row)[0], own)
+        same(fast.predict_proba(row)[0], own)
     with pytest.raises(
         InvalidInputError, match="'b' of the row is '1', which is not a"
     ):
@@ -668,7 +603,7 @@ def test_texts_where_only_gaps_count() -> None:
 def test_small_frames_of_pipelines(kind: str, monkeypatch: Any) -> None:
     mixed = X.assign(age=X["age"].astype(int), height=X["height"].astype("i2"))
     mixed.loc[::4, "visits"] = np.nan
-    model = MODELS[kind]().fit(mixed, y)
+    model = clone(MODELS[kind]).fit(mixed, y)
     fast = compiled(model, mixed)
     first = mixed.iloc[:6].assign(note="text")
     given = [first.iloc[[i]] for i in range(6)]
@@ -687,10 +622,8 @@ def test_small_frames_of_pipelines(kind: str, monkeypatch: Any) -> None:
 # ------------------------------------------------------------ around a model
 
 
-def test_without_pandas(monkeypatch: Any) -> None:
-    model = FOREST.fit(X, y)
-    fast, rows = compiled(model), X.iloc[:4].to_dict("records")
-    wanted = model.predict_proba(X.iloc[:4])
+def test_without_pandas(fast: Any, monkeypatch: Any) -> None:
+    rows, wanted = X[:4].to_dict("records"), OF_FOREST.predict_proba(X[:4])
     monkeypatch.setitem(sys.modules, "pandas", None)
     same(fast.predict_proba(rows), wanted)
     same(fast.predict_proba(rows[0]), wanted[:1])
@@ -714,7 +647,7 @@ def test_nothing_changes(pair: Any) -> None:
 
 
 def test_boosters_and_files(tmp_path: Any) -> None:
-    model = boosting("xgboost").fit(X, y)
+    model = clone(CLASSIFIERS["xgboost"]).fit(X, y)
     rows = X.iloc[:9].to_dict("records")
     wanted = model.predict_proba(X.iloc[:9])
     model.save_model(tmp_path / "model.json")
@@ -724,24 +657,16 @@ def test_boosters_and_files(tmp_path: Any) -> None:
         same(fast.predict_proba(rows[1]), wanted[1:2])
 
 
-def test_scores() -> None:
-    fast = compiled(FOREST.fit(X, y))
+def test_scores_and_one_column(fast: Any) -> None:
     rows = X.to_dict("records")
     assert fast.score(rows, y) == fast.score(X, y)
-
-
-def test_one_column() -> None:
     model = DecisionTreeClassifier(max_depth=3).fit(X[["age"]], y)
-    fast = compiled(model, X[["age"]])
-    rows = X[["age"]].to_dict("records")
+    fast, rows = compiled(model, X[["age"]]), X[["age"]].to_dict("records")
     same(fast.predict(rows), model.predict(X[["age"]]))
     same(fast.predict(rows[0]), model.predict(X[["age"]].iloc[:1]))
 
 
-def test_many_threads() -> None:
-    from concurrent.futures import ThreadPoolExecutor
-
-    fast = compiled(FOREST.fit(X, y))
+def test_many_threads(fast: Any) -> None:
     rows = X.to_dict("records") * 10
     wanted = fast.predict_proba(rows)
     with ThreadPoolExecutor(8) as pool:
