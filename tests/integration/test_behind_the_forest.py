@@ -9,7 +9,7 @@ import pickle
 
 import numpy as np
 import pytest
-from sklearn import compose, ensemble, linear_model, multiclass, multioutput, tree
+from sklearn import compose, ensemble, linear_model, multiclass, tree
 from sklearn import preprocessing as pre
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
@@ -20,21 +20,24 @@ from sklearn.pipeline import make_pipeline
 import skforge
 from skforge import CompiledForest, UnsupportedModelError, load_forest
 from skforge.persistence.artifact import to_bytes
-from tests.kinds import CLASSIFIERS, REGRESSORS, WRAPPERS
+from tests.kinds import (
+    CLASSIFIERS,
+    REGRESSORS,
+    SCALER,
+    SCORE,
+    TARGETS,
+    THREE,
+    TWO,
+    WRAPPERS,
+    outputs,
+    rest,
+    soft,
+)
+from tests.kinds import Z as X
 from tests.plain import plain
 from tests.sklearn_rows import same_bits as same
 
 pd = pytest.importorskip("pandas")
-
-WIDTH = 6
-
-random = np.random.default_rng(0)
-X = random.normal(size=(300, WIDTH)).round(2)
-SCORE = X[:, 0] + np.sin(X[:, 1] * 3) + X[:, 2] * X[:, 3]
-TWO = (SCORE > 0).astype(int)
-THREE = np.digitize(SCORE, [-0.7, 0.8])
-NAMES = np.array(["no", "yes"])[TWO]
-TARGETS = np.column_stack([SCORE, X[:, 1] ** 2, SCORE + X[:, 4]])
 
 
 def compiled(wrapper, rows=X):
@@ -52,12 +55,12 @@ def test_an_inverse_function_of_all_rows():
 
 
 def test_multi_output_regressors_are_one_forest(tmp_path):
-    wrapper = multioutput.MultiOutputRegressor(REGRESSORS["forest"]).fit(X, TARGETS)
+    wrapper = outputs("forest").fit(X, TARGETS["columns"])
     forest = load_forest(wrapper)
     assert (forest.n_trees, forest.n_outputs) == (15, 3)
     same(skforge.compile_forest(forest).predict(X), wrapper.predict(X))
     skforge.export(compiled(wrapper), tmp_path / "c", kind="c")
-    within = make_pipeline(pre.StandardScaler(), wrapper).fit(X, TARGETS)
+    within = make_pipeline(SCALER, wrapper).fit(X, TARGETS["columns"])
     same(skforge.compile_forest(within).predict(X), within.predict(X))
 
 
@@ -70,7 +73,7 @@ def test_multi_output_regressors_of_other_links():
 @pytest.mark.filterwarnings("ignore:Label")
 def test_one_vs_rest_with_constants():
     y = np.column_stack([np.ones(300), TWO, np.zeros(300)]).astype(int)
-    wrapper = multiclass.OneVsRestClassifier(CLASSIFIERS["forest"]).fit(X, y)
+    wrapper = rest("forest").fit(X, y)
     assert "_ConstantPredictor" in {type(one).__name__ for one in wrapper.estimators_}
     fast = compiled(wrapper)  # scikit-learn offers a method that fails
     with pytest.raises(AttributeError, match="no attribute 'decision_function'"):
@@ -158,15 +161,15 @@ HELPERS = {
         lambda one: setattr(one.transformer_, "inverse_func", np.cosh),
     ),
     "scaler's array": (
-        lambda: of_targets(transformer=pre.StandardScaler()),
+        lambda: of_targets(transformer=SCALER),
         lambda one: one.transformer_.mean_.fill(9),
     ),
     "scaler's flag": (
-        lambda: of_targets(transformer=pre.StandardScaler()),
+        lambda: of_targets(transformer=SCALER),
         lambda one: one.transformer_.set_params(with_mean=False),
     ),
     "scaler in a pipeline": (
-        lambda: of_targets(transformer=make_pipeline(pre.StandardScaler())),
+        lambda: of_targets(transformer=make_pipeline(SCALER)),
         lambda one: one.transformer_[0].mean_.fill(9),
     ),
     "labels of votes": (
@@ -174,7 +177,7 @@ HELPERS = {
         lambda one: one.le_.classes_.fill(7),
     ),
     "labels of classes": (
-        lambda: multiclass.OneVsRestClassifier(CLASSIFIERS["gb"]).fit(X, NAMES),
+        lambda: rest("gb").fit(X, TARGETS["names"]),
         lambda one: one.label_binarizer_.classes_.fill("no"),
     ),
 }
@@ -243,22 +246,19 @@ def test_weights_of_samples_in_fit():
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
-    "options",
+    "name, value",
     [
-        {"target": "emulated"},
-        {"reduction": "fast"},
-        {"tuning": "heuristic"},
-        {"n_jobs": 2},
+        ("target", "emulated"),
+        ("reduction", "fast"),
+        ("tuning", "heuristic"),
+        ("n_jobs", 2),
     ],
-    ids=str,
 )
-def test_options(options):
-    members = [("a", CLASSIFIERS["forest"]), ("b", CLASSIFIERS["xgboost"])]
-    wrapper = ensemble.VotingClassifier(members, voting="soft").fit(X, TWO)
-    options = {"tuning": "off", **options}
-    fast = CompiledForest(wrapper, **options).fit(X)
+def test_options(name, value):
+    wrapper = soft(CLASSIFIERS["forest"], CLASSIFIERS["xgboost"]).fit(X, TWO)
+    fast = CompiledForest(wrapper, **{"tuning": "off", name: value}).fit(X)
     found = fast.predict_proba(X)
-    if "reduction" in options:
+    if name == "reduction":
         np.testing.assert_allclose(found, wrapper.predict_proba(X), rtol=1e-5)
     else:
         same(found, wrapper.predict_proba(X))
@@ -269,8 +269,7 @@ def test_options(options):
 
 
 def test_a_method_that_is_not_offered():
-    members = [("a", CLASSIFIERS["gb"]), ("b", CLASSIFIERS["forest"])]
-    fast = compiled(ensemble.VotingClassifier(members).fit(X, TWO))
+    fast = compiled(WRAPPERS["hard votes that tie"].fitted())
     with pytest.raises(AttributeError, match="predict_proba"):
         fast.predict_proba(X)
 
@@ -280,11 +279,8 @@ def test_a_method_that_is_not_offered():
 
 @pytest.mark.parametrize("fitted", [False, True])
 def test_members_that_are_no_forests_are_refused(fitted):
-    members = [
-        ("a", linear_model.LogisticRegression()),
-        ("b", linear_model.Perceptron()),
-    ]
-    wrapper = ensemble.VotingClassifier(members)
+    line, perceptron = linear_model.LogisticRegression(), linear_model.Perceptron()
+    wrapper = ensemble.VotingClassifier([("a", line), ("b", perceptron)])
     wrapper = wrapper.fit(X, TWO) if fitted else wrapper
     with pytest.raises(UnsupportedModelError, match=r"no member .*LogisticRegression"):
         plain(wrapper).fit(X, TWO)
@@ -308,7 +304,7 @@ def test_an_unfitted_wrapper_with_prefit():
 def test_what_one_forest_cannot_hold(tmp_path):
     wrapper = CalibratedClassifierCV(CLASSIFIERS["gb"], cv=2).fit(X, TWO)
     fast = compiled(wrapper)
-    for model in (wrapper, make_pipeline(pre.StandardScaler(), wrapper)):
+    for model in (wrapper, make_pipeline(SCALER, wrapper)):
         with pytest.raises(UnsupportedModelError, match="CalibratedClassifierCV compu"):
             load_forest(model)
     skforge.save(fast, tmp_path / "model.skforge")

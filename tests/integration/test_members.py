@@ -28,48 +28,34 @@ from skforge.exceptions import InvalidInputError, InvalidModelError, Verificatio
 from skforge.prediction.answers import described
 from skforge.sources.row_spec import row_spec
 from skforge.sources.wrappers import members as module
-from tests.compared_calls import difference
-from tests.kinds import BOOSTED
+from tests.comparing import assert_alike
+from tests.kinds import BOOSTED, TWO, WIDTH, X
+from tests.kinds import WORDS as NAMES
 from tests.kinds_of_pipelines import EXTREME, LIGHT, LINE, MEMBERS, SMALL, stack
 from tests.plain import plain
 from tests.sklearn_rows import same_bits as same
 
 pd = pytest.importorskip("pandas")
 
-random = np.random.default_rng(0)
-X = random.normal(size=(160, 5))
-SCORE = X[:, 0] + np.sin(X[:, 1] * 3) + X[:, 2] * X[:, 3]
-TWO = (SCORE > 0).astype(int)
-THREE = np.digitize(SCORE, [-0.7, 0.8])
-NAMES = np.array(["high", "low", "middle"])[THREE]
-TARGETS = {"two": TWO, "three names": NAMES, "values": SCORE}
 
-
-def check(fast: Any, model: Any, *kinds: Any) -> None:
+def check(fast: Any, model: Any) -> None:
+    methods = ("predict", "predict_proba", "predict_log_proba")
     with joblib.parallel_config("threading"):
-        for method in ("predict", "predict_proba", "predict_log_proba"):
-            for rows in kinds if hasattr(model, method) else ():
-                call = getattr(model, method)
-                assert not difference(getattr(fast, method), call, rows)
+        assert_alike(fast, model, X, methods=methods)
 
 
 def fitted(name: str) -> Any:
-    kind = MEMBERS[name]
     with joblib.parallel_config("threading"):
-        return clone(kind.model).fit(X, TARGETS[kind.y])
-
-
-def prefit() -> Any:
-    members = [("a", FrozenEstimator(clone(SMALL).fit(X, NAMES)))]
-    members.append(("b", clone(LIGHT).fit(X, NAMES)))
-    return ensemble.StackingClassifier(members, cv="prefit").fit(X, NAMES)
+        return MEMBERS[name].fitted()
 
 
 def test_members_that_were_fitted_before() -> None:
-    model = prefit()
+    members = [("a", FrozenEstimator(clone(SMALL).fit(X, NAMES)))]
+    members.append(("b", clone(LIGHT).fit(X, NAMES)))
+    model = ensemble.StackingClassifier(members, cv="prefit").fit(X, NAMES)
     fast = plain(model).fit(X)
     assert fast.inspect("pipeline").count("  compiled") == 2
-    check(fast, model, X)
+    check(fast, model)
 
 
 def test_no_member_is_asked_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,18 +141,18 @@ def test_what_is_shown() -> None:
         answer = described(fast, method).empty()
         own = getattr(fast, method)(X)
         assert (answer.dtype, answer.shape[1:]) == (own.dtype, own.shape[1:])
-    assert row_spec(fast).width == 5
+    assert row_spec(fast).width == WIDTH
 
 
 def test_unfitted_models_are_trained_and_cloned() -> None:
     model, y = MEMBERS["stack"].model, NAMES
     fast = plain(model, prefit=False).fit(X, y)
-    check(fast, clone(model).fit(X, y), X)
+    check(fast, clone(model).fit(X, y))
     assert fast.score(X, y) == fast.estimator_.score(X, y)
     assert not hasattr(clone(fast), "estimator_")
     weights = np.linspace(0.1, 2, len(y))
     weighted = plain(model, prefit=False).fit(X, y, sample_weight=weights)
-    check(weighted, clone(model).fit(X, y, sample_weight=weights), X)
+    check(weighted, clone(model).fit(X, y, sample_weight=weights))
 
 
 def test_threads_and_kernels_of_members() -> None:
@@ -192,10 +178,9 @@ def test_what_is_not_possible(tmp_path: Any) -> None:
     joblib.dump(fast, tmp_path / "model.joblib")
     for again in (joblib.load(tmp_path / "model.joblib"), copy.deepcopy(fast)):
         same(again.predict(X), model.predict(X))
-    with pytest.raises(UnsupportedModelError, match=r"use joblib\.dump"):
-        skforge.save(fast, tmp_path / "model.skforge")
-    with pytest.raises(UnsupportedModelError, match=r"use joblib\.dump"):
-        fast.drop_estimator()
+    for store in (lambda: skforge.save(fast, tmp_path / "a"), fast.drop_estimator):
+        with pytest.raises(UnsupportedModelError, match=r"use joblib\.dump"):
+            store()
     with pytest.raises(UnsupportedModelError, match="Parts of this model run in"):
         skforge.export(fast, tmp_path / "c", kind="c")
     with pytest.raises(UnsupportedModelError, match="has no raw scores"):
@@ -231,28 +216,23 @@ def test_members_that_are_compiled_already() -> None:
     model = stack(ours, BOOSTED).fit(X, TWO)
     fast = plain(model).fit(X)
     assert fast.inspect("pipeline").count("  compiled") == 2
-    check(fast, model, X)
+    check(fast, model)
 
 
-def replaced(model: Any) -> None:
-    model.estimators_[0] = clone(SMALL).fit(X, TWO)
+CHANGES: dict[str, Any] = {
+    "replaced": lambda model: model.estimators_.__setitem__(0, BOOSTED),
+    "trained again": lambda model: model.estimators_[0].fit(X, TWO),
+    "another end": lambda model: setattr(model, "final_estimator_", LINE),
+}
 
 
-def trained_again(model: Any) -> None:
-    model.estimators_[0].fit(X, NAMES)
-
-
-def another_end(model: Any) -> None:
-    model.final_estimator_ = LogisticRegression()
-
-
-@pytest.mark.parametrize("change", [replaced, trained_again, another_end])
+@pytest.mark.parametrize("change", CHANGES)
 def test_changes_are_noticed(change: Any) -> None:
     model = fitted("stack")
     fast = plain(model).fit(X)
     fast.predict(X)
     pickle.dumps(fast)
-    change(model)
+    CHANGES[change](model)
     with pytest.raises(InvalidModelError, match="has changed since it was compiled"):
         pickle.dumps(fast)
 
@@ -297,7 +277,6 @@ def test_members_that_read_no_row_together_are_compiled_alone() -> None:
 
 @pytest.mark.parametrize("gap", [np.nan, None])
 def test_a_column_of_missing_texts_is_one_of_texts(gap):
-    pd = pytest.importorskip("pandas")
     random = np.random.default_rng(0)
     frame = pd.DataFrame({"a": random.normal(size=90)})
     frame["t"] = pd.Series(random.choice(["x", "y"], 90), dtype=object)

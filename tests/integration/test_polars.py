@@ -18,7 +18,6 @@ from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.ensemble import (
     GradientBoostingRegressor,
-    HistGradientBoostingClassifier,
     RandomForestClassifier,
 )
 from sklearn.multioutput import MultiOutputClassifier
@@ -29,6 +28,8 @@ import skforge
 from skforge import CompiledForest
 from skforge.exceptions import InvalidInputError, VerificationError
 from skforge.polars import predict
+from tests import kinds
+from tests.kinds import CLASSIFIERS
 from tests.plain import plain
 from tests.reliability.planting import Edit, planted
 
@@ -68,64 +69,40 @@ def as_texts(frame: Any) -> Any:
     return as_pandas(frame).assign(city=np.array(frame["city"].to_list(), object))
 
 
-def xgboost() -> Any:
-    library = pytest.importorskip("xgboost")
-    return library.XGBClassifier(n_estimators=6, n_jobs=1, enable_categorical=True)
-
-
-def lightgbm() -> Any:
-    library = pytest.importorskip("lightgbm")
-    return library.LGBMClassifier(n_estimators=6, n_jobs=1, verbose=-1)
-
-
-def catboost() -> Any:
-    library = pytest.importorskip("catboost")
-    return library.CatBoostClassifier(
-        iterations=6, verbose=0, cat_features=["city"], allow_writing_files=False
-    )
-
-
-def forest() -> Any:
-    return RandomForestClassifier(6, max_depth=5, random_state=0)
-
-
-def encoded() -> Any:
-    columns = make_column_transformer(
-        (StandardScaler(), ["visits", "age"]),
-        (OneHotEncoder(handle_unknown="ignore", sparse_output=False), ["city"]),
-    )
-    return make_pipeline(columns, forest())
-
-
-#: What makes a model, its rows as Polars has them, and those that its library gets.
-KINDS: dict[str, tuple[Callable[[], Any], Any, Callable[[Any], Any]]] = {
-    "xgboost": (xgboost, ROWS, as_pandas),
-    "xgboost, categories": (xgboost, CITY, as_pandas),
-    "lightgbm": (lightgbm, ROWS, as_pandas),
-    "lightgbm, categories": (lightgbm, CITY, as_pandas),
-    "catboost": (catboost, CITY, as_texts),
-    "forest": (forest, ROWS, as_pandas),
-    "histogram, categories": (
-        lambda: HistGradientBoostingClassifier(
-            max_iter=6, categorical_features="from_dtype"
-        ),
-        CITY,
-        as_pandas,
-    ),
-    "pipeline": (encoded, CITY, as_texts),
-    "steps in scikit-learn": (
-        lambda: make_pipeline(QuantileTransformer(n_quantiles=9), forest()),
-        ROWS,
-        as_pandas,
-    ),
+FOREST = RandomForestClassifier(6, max_depth=5, random_state=0)
+LIGHT = CLASSIFIERS["lightgbm"]
+XGB = kinds.MODELS["xgboost of categories"].model
+HIST = kinds.MODELS["hist of categories"].model
+QUIET = {"verbose": 0, "allow_writing_files": False}
+NUMBERS = make_pipeline(QuantileTransformer(n_quantiles=9), FOREST)
+ENCODED = make_column_transformer(
+    (StandardScaler(), ["visits", "age"]),
+    (OneHotEncoder(handle_unknown="ignore", sparse_output=False), ["city"]),
+)
+#: Models, their rows as Polars has them, and what makes those that the library gets.
+KINDS: dict[str, tuple[Any, Any, Callable[[Any], Any]]] = {
+    "xgboost": (XGB, ROWS, as_pandas),
+    "xgboost, categories": (XGB, CITY, as_pandas),
+    "lightgbm": (LIGHT, ROWS, as_pandas),
+    "lightgbm, categories": (LIGHT, CITY, as_pandas),
+    "catboost": ({"iterations": 6, "cat_features": ["city"]}, CITY, as_texts),
+    "forest": (FOREST, ROWS, as_pandas),
+    "histogram, categories": (HIST, CITY, as_pandas),
+    "pipeline": (make_pipeline(ENCODED, FOREST), CITY, as_texts),
+    "steps in scikit-learn": (NUMBERS, ROWS, as_pandas),
 }
 
 
 @pytest.fixture(scope="module", params=KINDS)
 def kind(request: Any, tmp_path_factory: Any) -> Any:
     """Return a model, rows, and what makes the library's rows, path or object."""
-    make, rows, given = KINDS[request.param]
-    model = make().fit(given(rows), LABELS if request.param == "forest" else y * 1)
+    model, rows, given = KINDS[request.param]
+    if request.param == "catboost":
+        library = pytest.importorskip("catboost")
+        model = library.CatBoostClassifier(**model, **QUIET)
+    else:
+        model = clone(model)
+    model.fit(given(rows), LABELS if request.param == "forest" else y * 1)
     fast = plain(model).fit(given(rows))
     path = tmp_path_factory.mktemp("models") / "model.skforge"
     try:
@@ -173,14 +150,11 @@ def test_answers_are_those_of_the_library(kind: Any, way: str) -> None:
     compare(kind, kind[3], way)
 
 
-def test_columns_in_another_order_and_further_ones(kind: Any) -> None:
+def test_other_columns_and_parts_of_the_rows(kind: Any) -> None:
     rows = kind[3]
-    compare(kind, rows.select(reversed(rows.columns)).with_columns(id=pl.lit("a")))
-
-
-def test_one_row_and_a_slice(kind: Any) -> None:
-    compare(kind, kind[3][5:6])
-    compare(kind, kind[3][5:90])
+    turned = rows.select(reversed(rows.columns)).with_columns(id=pl.lit("a"))
+    for frame in (turned, rows[5:6], rows[5:90]):
+        compare(kind, frame)
 
 
 def test_no_rows(kind: Any) -> None:
@@ -214,7 +188,7 @@ def test_nulls_are_missing_values(kind: Any) -> None:
 
 
 def test_a_column_of_nulls_alone() -> None:
-    model = lightgbm().fit(as_pandas(ROWS), y)
+    model = clone(LIGHT).fit(as_pandas(ROWS), y)
     empty = ROWS.with_columns(age=None)
     assert empty.schema["age"] == pl.Null
     wanted = model.predict_proba(as_pandas(empty))
@@ -243,7 +217,7 @@ def test_missing_columns_are_named(kind: Any) -> None:
 
 
 def test_values_that_are_no_numbers_are_named() -> None:
-    fast = plain(forest().fit(as_pandas(ROWS), y)).fit(as_pandas(ROWS))
+    fast = plain(clone(FOREST).fit(as_pandas(ROWS), y)).fit(as_pandas(ROWS))
     for wrong, text in (
         (pl.lit("old"), "'age' of row 0 is 'old', which is not a number"),
         (pl.date(2020, 1, 1), "'age' of row 0 is np.datetime64"),
@@ -254,7 +228,7 @@ def test_values_that_are_no_numbers_are_named() -> None:
 
 def test_without_names_columns_count_by_position(tmp_path: Path) -> None:
     numbers = ROWS.to_numpy()
-    model = forest().fit(numbers, LABELS)
+    model = clone(FOREST).fit(numbers, LABELS)
     fast = plain(model).fit(numbers)
     wanted = model.predict_proba(numbers)
     proba: dict[str, Any] = {"method": "predict_proba"}
@@ -271,7 +245,7 @@ def test_without_names_columns_count_by_position(tmp_path: Path) -> None:
 
 def test_columns_that_are_no_numbers_are_refused_without_names() -> None:
     numbers = ROWS.to_numpy()
-    fast = plain(forest().fit(numbers, y)).fit(numbers)
+    fast = plain(clone(FOREST).fit(numbers, y)).fit(numbers)
     for wrong, kind in (
         (pl.date(2020, 1, 1), "Date"),
         (pl.duration(days=1), "Duration(time_unit='us')"),
@@ -293,7 +267,7 @@ def test_columns_that_are_no_numbers_are_refused_without_names() -> None:
 
 def test_dates_that_the_model_refuses_are_no_numbers() -> None:
     numbers = ROWS.to_numpy()
-    fast = plain(forest().fit(numbers, y)).fit(numbers)
+    fast = plain(clone(FOREST).fit(numbers, y)).fit(numbers)
     mistaken = Edit(
         "polars:_is_object",
         "if column.dtype.is_numeric() or",
@@ -313,9 +287,9 @@ def test_texts_and_whole_numbers_are_categories_without_names() -> None:
     library = pytest.importorskip("catboost")
     codes = CITY["visits"]
     rows = np.array([*zip(CITY["city"], codes, CITY["age"], strict=True)], object)
-    model = library.CatBoostClassifier(
-        iterations=6, verbose=0, cat_features=[0, 1], allow_writing_files=False
-    ).fit(rows, y)
+    model = library.CatBoostClassifier(iterations=6, cat_features=[0, 1], **QUIET).fit(
+        rows, y
+    )
     fast = plain(model).fit(rows)
     for dtype in (pl.String, pl.Categorical):
         found = CITY.select(predict(fast, pl.col("city").cast(dtype), "visits", "age"))
@@ -323,14 +297,14 @@ def test_texts_and_whole_numbers_are_categories_without_names() -> None:
     columns = make_column_transformer(
         (OneHotEncoder(handle_unknown="ignore"), [0]), remainder="passthrough"
     )
-    encoder = make_pipeline(columns, forest()).fit(rows, y)
+    encoder = make_pipeline(columns, FOREST).fit(rows, y)
     found = CITY.select(predict(plain(encoder).fit(rows), "city", "visits", "age"))
     same(found.to_series(), encoder.predict(rows))
 
 
 def test_labels_of_catboost_are_one_column_for_each_target() -> None:
     library = pytest.importorskip("catboost")
-    one = library.CatBoostClassifier(iterations=3, verbose=0, allow_writing_files=False)
+    one = library.CatBoostClassifier(iterations=3, **QUIET)
     classes = np.digitize(ROWS.select("age", "income").to_numpy(), [-0.5, 0.5])
     model = clone(one).fit(as_pandas(ROWS), classes[:, 0])
     found = ROWS.select(predict(plain(model).fit(as_pandas(ROWS))))
@@ -342,7 +316,7 @@ def test_labels_of_catboost_are_one_column_for_each_target() -> None:
 
 def test_an_array_column_is_read_in_place(monkeypatch: Any) -> None:
     numbers = rng.normal(size=(50, 4)).astype(np.float32)
-    model = forest().fit(numbers, y[:50])
+    model = clone(FOREST).fit(numbers, y[:50])
     fast, seen = plain(model).fit(numbers), []
     column = pl.Series("v", numbers)
     monkeypatch.setattr(type(fast), "predict", lambda _, X: seen.append(X) or y[:50])
@@ -353,7 +327,7 @@ def test_an_array_column_is_read_in_place(monkeypatch: Any) -> None:
 def test_flags_with_nulls_without_names() -> None:
     numbers = ROWS.select(pl.all().cast(pl.Float64)).to_numpy()
     numbers[::3, 3] = np.nan
-    model = lightgbm().fit(numbers, y)
+    model = clone(LIGHT).fit(numbers, y)
     fast = plain(model).fit(numbers)
     holes = pl.when(pl.int_range(N_ROWS) % 3 != 0).then(pl.col("member"))
     found = ROWS.select(predict(fast, "age", "income", "visits", holes))
@@ -374,8 +348,8 @@ def test_groups_and_windows() -> None:
 
 
 def test_each_method_has_its_name_and_type() -> None:
-    targets = forest().fit(as_pandas(ROWS), TARGETS)
-    labels = forest().fit(as_pandas(ROWS), LABELS)
+    targets = clone(FOREST).fit(as_pandas(ROWS), TARGETS)
+    labels = clone(FOREST).fit(as_pandas(ROWS), LABELS)
     several = plain(targets).fit(as_pandas(ROWS))
     fast = plain(labels).fit(as_pandas(ROWS))
     lazy = ROWS.lazy().select(
@@ -402,7 +376,7 @@ def test_each_method_has_its_name_and_type() -> None:
 def test_steps_of_the_library_get_all_rows_at_once() -> None:
     """Polars hands a query's rows over in parts, unless told otherwise."""
     frame = pl.concat([ROWS] * 500)
-    model = make_pipeline(QuantileTransformer(n_quantiles=9), forest())
+    model = clone(NUMBERS)
     fast = plain(model.fit(as_pandas(ROWS), y)).fit(as_pandas(ROWS))
     sizes: list[int] = []
 
@@ -441,14 +415,14 @@ def test_a_file_is_loaded_once_and_again_when_replaced(tmp_path: Path) -> None:
 
 
 def test_other_models_are_refused(tmp_path: Path) -> None:
-    model = forest().fit(as_pandas(ROWS), y)
+    model = clone(FOREST).fit(as_pandas(ROWS), y)
     path = tmp_path / "forest.skforge"
     skforge.save(skforge.load_forest(model), path)
     for wrong, name in ((model, "a RandomForestClassifier"), (path, "a Forest")):
         with pytest.raises(InvalidInputError, match=f"Got {name} instead"):
             predict(wrong)
     with pytest.raises(InvalidInputError, match="must be a fitted CompiledForest"):
-        predict(CompiledForest(forest()))
+        predict(CompiledForest(FOREST))
 
 
 def test_many_threads(kind: Any) -> None:
@@ -462,7 +436,7 @@ def test_many_threads(kind: Any) -> None:
 
 def test_expressions_go_to_other_processes(tmp_path: Path) -> None:
     rows = as_pandas(ROWS)
-    model = forest().fit(rows, y)
+    model = clone(FOREST).fit(rows, y)
     path = tmp_path / "model.skforge"
     skforge.save(plain(model).fit(rows), path)
     query = ROWS.lazy().select(predict(path, method="predict_proba"))
@@ -478,7 +452,7 @@ def test_expressions_go_to_other_processes(tmp_path: Path) -> None:
 
 def test_a_file_needs_neither_the_compiler_nor_scikit_learn(tmp_path: Path) -> None:
     rows = as_pandas(ROWS)
-    model = forest().fit(rows, LABELS)
+    model = clone(FOREST).fit(rows, LABELS)
     skforge.save(plain(model).fit(rows), tmp_path / "model.skforge")
     ROWS.write_parquet(tmp_path / "rows.parquet")
     code = """
