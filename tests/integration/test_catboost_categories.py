@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import struct
 import subprocess
 import sys
 import zlib
@@ -18,9 +19,14 @@ from sklearn.preprocessing import FunctionTransformer
 import skforge
 from skforge import compile_forest
 from skforge.cli.main import app
+from skforge.compiler.forest.categories import ABOVE, EQUAL, HASH, MULTIPLIER
+from skforge.compiler.forest.record import forest_in, forest_out
 from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.frontends import load_forest
+from skforge.compiler.frontends.catboost import ctr
+from skforge.compiler.frontends.catboost.cbm import read_cbm
 from skforge.compiler.runtime import hashed_rows
+from skforge.compiler.runtime.entry.encoder_tables import SIZES, _pairs_of, tables_of
 from skforge.exceptions import (
     InvalidInputError,
     InvalidModelError,
@@ -29,6 +35,7 @@ from skforge.exceptions import (
     UnsupportedModelError,
 )
 from tests import random_categories
+from tests.comparing import saved
 from tests.plain import plain
 
 cb = pytest.importorskip("catboost")
@@ -115,34 +122,6 @@ def check(model, frame, fast=None):
 # ------------------------------------------------------------ hashes
 
 
-def city_hash(text: bytes) -> int:
-    """Return the CityHash64 (release 1.0) of up to 16 bytes."""
-    k0, k2, k3 = 0xC3A5C85C97CB3127, 0x9AE16A3B2F90404F, 0xC949D7C7509E6557
-    multiplier, every = 0x9DDFEA08EB382D69, 2**64 - 1
-    assert k0
-
-    def mixed(x):
-        return x ^ (x >> 47)
-
-    def of_two(u, v):
-        a = mixed((u ^ v) * multiplier & every)
-        b = mixed((v ^ a) * multiplier & every)
-        return b * multiplier & every
-
-    n = len(text)
-    if n == 0:
-        return k2
-    if n < 4:
-        y, z = text[0] + (text[n >> 1] << 8), n + (text[-1] << 2)
-        return mixed(y * k2 & every ^ z * k3 & every) * k2 & every
-    if n <= 8:
-        first, last = (int.from_bytes(t, "little") for t in (text[:4], text[-4:]))
-        return of_two((n + (first << 3)) & every, last)
-    first, last = (int.from_bytes(t, "little") for t in (text[:8], text[-8:]))
-    total = (last + n) & every
-    return of_two(first, (total >> n | total << (64 - n)) & every) ^ last
-
-
 def hashes_of(values):
     rows = np.zeros((len(values), 1), np.float32)
     objects = np.empty((len(values), 1), object)
@@ -152,10 +131,16 @@ def hashes_of(values):
     return rows.view(np.uint32)[:, 0].tolist()
 
 
+#: The last 32 bits of CityHash64 (release 1.0) of texts of up to 16 bytes.
+SHORT = {
+    **{"": 0x2F90404F, "a": 0xD003ACFA, "ab": 0xF3CC3F3E, "abc": 0x3A4ECE31},
+    **{"é": 0x1BE5E9F4, "x" * 9: 0xF5B076B5, "twelve bytes": 0x44CBA224},
+    "0123456789abcdef": 0x9DAC3317,
+}
+
+
 def test_short_texts_have_the_hash_of_their_bytes():
-    texts = ["", "a", "ab", "abc", "é", "twelve bytes", "0123456789abcdef", "x" * 9]
-    wanted = [city_hash(text.encode()) & 0xFFFFFFFF for text in texts]
-    assert hashes_of(texts) == wanted
+    assert hashes_of([*SHORT]) == [*SHORT.values()]
 
 
 def test_long_texts_have_known_hashes():
@@ -165,9 +150,9 @@ def test_long_texts_have_known_hashes():
     y = np.tile(np.arange(len(texts), dtype=float), 20)
     how = {"cat_features": ["text"], "one_hot_max_size": 255, "learning_rate": 1.0}
     model = train(frame=frame, y=y, iterations=40, depth=6, **how)
-    rows = new_texts = pd.DataFrame({"text": [*texts, *(text + "!" for text in texts)]})
+    rows = pd.DataFrame({"text": [*texts, *(text + "!" for text in texts)]})
     assert len(load_forest(model).hashed.key) > 5
-    raw = compile_forest(load_forest(model)).predict_raw(new_texts)
+    raw = compile_forest(load_forest(model)).predict_raw(rows)
     same_bits(raw, raw_of(model, rows)[:, 0])
 
 
@@ -212,26 +197,25 @@ def test_each_loss_from_models_files_and_plain_data(loss, tmp_path):
         wanted = raw_of(model, new_rows(frame))
         np.testing.assert_array_equal(raw.reshape(wanted.shape), wanted)
     check(model, frame, pickle.loads(pickle.dumps(fast)))
-    skforge.save(fast, tmp_path / "m.skforge")
-    check(model, frame, skforge.load(tmp_path / "m.skforge"))
+    check(model, frame, saved(fast, tmp_path))
 
 
 CTRS = ("Borders", "Buckets", "BinarizedTargetMeanValue", "Counter")
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("ctr", CTRS)
-def test_each_statistic_in_trees_of_each_shape(ctr, policy):
+@pytest.mark.parametrize("kind", CTRS)
+def test_each_statistic_in_trees_of_each_shape(kind, policy):
     frame, y = make_frame()
     model = train(
         frame=frame,
         y=y,
-        simple_ctr=[f"{ctr}:Prior=0.3/1:CtrBorderCount=20"],
-        combinations_ctr=[f"{ctr}:Prior=0/1", "Counter"],
+        simple_ctr=[f"{kind}:Prior=0.3/1:CtrBorderCount=20"],
+        combinations_ctr=[f"{kind}:Prior=0/1", "Counter"],
         one_hot_max_size=3,
         max_ctr_complexity=3,
         grow_policy=policy,
-        nan_mode="Max" if ctr == "Counter" else "Min",
+        nan_mode="Max" if kind == "Counter" else "Min",
     )
     assert len(load_forest(model).hashed.key)
     check(model, frame)
@@ -273,18 +257,10 @@ def test_more_borders_than_a_byte_counts():
     frame["city"] = [f"c{i}" for i in random.integers(0, 900, len(frame))]
     y = y + pd.factorize(frame["city"])[0] % 97
     borders = ["BinarizedTargetMeanValue:CtrBorderCount=255:TargetBorderCount=20"]
-    model = train(
-        frame=frame,
-        y=y,
-        simple_ctr=borders,
-        iterations=300,
-        depth=6,
-        one_hot_max_size=1,
-    )
+    how = {"iterations": 300, "depth": 6, "one_hot_max_size": 1}
+    model = train(frame=frame, y=y, simple_ctr=borders, **how)
     check(model, frame)
     # CatBoost trains up to 255 borders: cut the limit, so that several columns appear
-    from skforge.compiler.frontends.catboost import ctr
-
     before = load_forest(model)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ctr, "MOST_BORDERS", 5)
@@ -306,14 +282,12 @@ def test_json_with_several_binarizations_of_the_target(tmp_path):
 
 
 def test_statistics_that_rise_together_share_a_column():
-    from skforge.compiler.frontends.catboost.ctr import _chained
-
     random = np.random.default_rng(0)
     one = np.sort(random.integers(0, 6, 40))
     two = np.sort(random.integers(0, 9, 40))
     other = random.integers(0, 4, 40)
     bucket = np.stack([one, other, two], 1).astype(np.uint8)
-    chains = _chained(np.arange(39, dtype=np.uint64), bucket)
+    chains = ctr._chained(np.arange(39, dtype=np.uint64), bucket)
     assert chains.column == [0, 1, 0]
     places = zip(bucket.T, chains.column, chains.last, strict=True)
     for statistic, column, last in places:
@@ -438,8 +412,7 @@ def test_values_that_are_refused(column, value, fitted, tmp_path):
             fast.predict(given)
     else:
         same_bits(fast.predict(given), expected)
-    skforge.save(fast, tmp_path / "m.skforge")
-    loaded = skforge.load(tmp_path / "m.skforge")
+    loaded = saved(fast, tmp_path)
     for bad in (rows, given):
         with pytest.raises((InvalidInputError, SourceNeededError)):
             loaded.predict(bad)
@@ -452,8 +425,7 @@ def test_values_that_are_refused(column, value, fitted, tmp_path):
 @pytest.mark.parametrize("method", ["predict", "predict_proba", "predict_raw"])
 def test_saved_models_answer_no_rows(method, fitted, tmp_path):
     _, fast, frame = fitted
-    skforge.save(fast, tmp_path / "m.skforge")
-    loaded = skforge.load(tmp_path / "m.skforge")
+    loaded = saved(fast, tmp_path)
     for none in (frame[:0], frame[:0].to_numpy(object)):
         same_bits(getattr(loaded, method)(none), getattr(fast, method)(none))
 
@@ -502,11 +474,10 @@ def test_frames_whose_names_are_not_alike(fitted):
 
 def test_dates_are_left_to_catboost(fitted):
     model, fast, frame = fitted
-    dates = {name: pd.Timestamp("2020") for name in ("size", "age")}
-    with pytest.raises(cb.CatBoostError):
-        model.predict(frame.assign(**dates))
-    with pytest.raises(cb.CatBoostError):
-        fast.predict(frame.assign(**dates))
+    dates = frame.assign(size=pd.Timestamp("2020"), age=pd.Timestamp("2020"))
+    for answers in (model, fast):
+        with pytest.raises(cb.CatBoostError):
+            answers.predict(dates)
 
 
 def test_rows_that_a_file_refuses(fitted, tmp_path):
@@ -526,6 +497,14 @@ def test_rows_that_a_file_refuses(fitted, tmp_path):
 # ------------------------------------------------------------ everything else
 
 
+def check_shap_values(model, fast, rows):
+    pool = cb.Pool(rows, cat_features=[name for name in CATEGORIES if name in rows])
+    wanted = model.get_feature_importance(pool, type="ShapValues")
+    values = fast.predict_contribs(rows)
+    assert values.shape == wanted.shape
+    np.testing.assert_allclose(values, wanted, rtol=0, atol=1e-12)
+
+
 def test_shap_values_are_those_of_catboost():
     frame, y = make_frame()
     for kind, target, params in (
@@ -533,47 +512,25 @@ def test_shap_values_are_those_of_catboost():
         ("Regressor", y, {"max_ctr_complexity": 3}),
         ("Classifier", np.digitize(y, [1, 3]), {"max_ctr_complexity": 2}),
     ):
-        model = train(kind, frame, target, iterations=10, **params)
-        values = plain(model).fit(frame).predict_contribs(frame[:50])
-        pool = cb.Pool(frame[:50], cat_features=CATEGORIES)
-        wanted = model.get_feature_importance(pool, type="ShapValues")
-        np.testing.assert_allclose(values, wanted, rtol=0, atol=1e-12)
+        model = train(kind, frame, target, iterations=5, **params)
+        fast = plain(model).fit(frame)
+        # one row more than columns, too
+        for n in (50, len(frame.columns) + 1, fast.forest_.n_features + 1):
+            check_shap_values(model, fast, frame[:n])
     with pytest.raises(UnsupportedModelError, match="interactions of columns"):
-        plain(model).fit(frame).predict_contribs(frame[:2], interactions=True)
-
-
-def check_shap_values(model, fast, rows):
-    pool = cb.Pool(rows, cat_features=[name for name in CATEGORIES if name in rows])
-    wanted = model.get_feature_importance(pool, type="ShapValues")
-    values = fast.predict_contribs(rows)
-    assert values.shape == wanted.shape
-    np.testing.assert_allclose(values, wanted, rtol=0, atol=1e-12)
-    with pytest.raises(UnsupportedModelError, match="interactions of columns"):
-        fast.predict_contribs(rows, interactions=True)
-
-
-def test_shap_values_of_one_row_more_than_columns():
-    frame, y = make_frame()
-    model = train(frame=frame, y=y, iterations=5, max_ctr_complexity=3)
-    fast = plain(model).fit(frame)
-    for n_columns in (len(frame.columns), fast.forest_.n_features):
-        check_shap_values(model, fast, frame[: n_columns + 1])
+        fast.predict_contribs(frame[:2], interactions=True)
 
 
 def test_shap_values_of_one_output_more_than_columns():
     frame, y = make_frame()
     cities, several = frame[["city"]], np.stack([y, y**2, -y], 1)
-    model = train(
-        frame=cities,
-        y=several,
-        iterations=5,
-        cat_features=["city"],
-        loss_function="MultiRMSE",
-        simple_ctr=["Counter"],
-    )
+    how = {"loss_function": "MultiRMSE", "simple_ctr": ["Counter"], "iterations": 5}
+    model = train(frame=cities, y=several, cat_features=["city"], **how)
     fast = plain(model).fit(cities)
     assert fast.forest_.n_outputs == fast.forest_.n_features + 1
     check_shap_values(model, fast, cities[:9])
+    with pytest.raises(UnsupportedModelError, match="interactions of columns"):
+        fast.predict_contribs(cities[:9], interactions=True)
 
 
 def test_wrappers_and_pipelines_around_models():
@@ -590,28 +547,28 @@ def test_wrappers_and_pipelines_around_models():
         assert not fast.counters()["library"]["calls"]
 
 
-def test_files_need_no_catboost(tmp_path):
+@pytest.mark.parametrize("names", [CATEGORIES, []], ids=["categories", "numbers"])
+def test_files_need_no_catboost(names, tmp_path):
     frame, y = make_frame()
-    model = train("Classifier", frame, y > 2, max_ctr_complexity=2)
+    frame = frame if names else frame[["size", "age"]]
+    labels = np.array(["low", "high"])[(y > 2).astype(int)]
+    model = train("Classifier", frame, labels, cat_features=names)
     skforge.save(plain(model).fit(frame), tmp_path / "m.skforge")
     frame[:20].to_json(tmp_path / "rows.json", orient="records")
     code = """
 import json, sys
 import skforge
+sys.modules["catboost"] = sys.modules["pandas"] = None
 fast = skforge.load("m.skforge")
 rows = json.load(open("rows.json"))
-print(fast.predict_proba(rows).tolist())
-assert "catboost" not in sys.modules and "pandas" not in sys.modules
+print(json.dumps([fast.predict_proba(rows).tolist(), fast.predict(rows).tolist()]))
 """
-    made = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
+    how = {"cwd": tmp_path, "capture_output": True, "text": True}
+    made = subprocess.run([sys.executable, "-c", code], **how)
     assert not made.returncode, made.stderr
     rows = pd.DataFrame(json.loads((tmp_path / "rows.json").read_text()))
-    assert json.loads(made.stdout) == model.predict_proba(rows).tolist()
+    wanted = [model.predict_proba(rows).tolist(), model.predict(rows).tolist()]
+    assert json.loads(made.stdout) == wanted
 
 
 def run(call):
@@ -676,12 +633,8 @@ def content(tmp_path_factory):
 
 def test_borders_that_do_not_ascend_are_refused(content):
     # CatBoost counts the borders below a number: in another order, answers are others
-    import struct
-
-    from skforge.compiler.frontends.catboost.cbm import read_cbm
-
     found = read_cbm(content)
-    kinds = [found.border, *(ctr.borders for ctr in found.categories.ctrs)]
+    kinds = [found.border, *(one.borders for one in found.categories.ctrs)]
     several = [borders for borders in kinds if len(borders) > 1]
     assert len(several) > 1
     for borders in several:
@@ -694,10 +647,6 @@ def test_borders_that_do_not_ascend_are_refused(content):
 
 
 def test_places_that_no_search_finds_are_refused(content):
-    import struct
-
-    from skforge.compiler.frontends.catboost.cbm import read_cbm
-
     refused = 0
     for table in read_cbm(content).categories.tables.values():
         for key in table.key.tolist():
@@ -749,8 +698,6 @@ def test_damaged_files_are_refused_or_read_alike(content):
 
 
 def test_stored_keys_are_packed_and_damage_is_refused(content):
-    from skforge.compiler.forest.record import forest_in, forest_out
-
     forest, arrays = load_forest(content), {}
     record = forest_out(forest, arrays)
     again = forest_in(record, arrays).validate()
@@ -774,14 +721,6 @@ def test_stored_keys_are_packed_and_damage_is_refused(content):
 
 def test_statistics_of_pairs_by_their_hashes():
     """Encoded rows are what the model's tables say of each combination's hash."""
-    from skforge.compiler.forest.categories import ABOVE, EQUAL, HASH, MULTIPLIER
-    from skforge.compiler.runtime.entry.encoder_tables import (
-        SIZES,
-        _pairs_of,
-        tables_of,
-    )
-    from skforge.compiler.runtime.hashed_rows import Encoder
-
     frame, _ = make_frame(2000)
     pairs = frame["city"] + frame["code"].astype(str)
     y = pd.factorize(pairs)[0] % 7 + np.nan_to_num(frame["size"])
@@ -839,7 +778,7 @@ def test_statistics_of_pairs_by_their_hashes():
                 at = len(known)
             of_key = hashed.bucket[start + at * width :][:width]
             wanted[r, hashed.n_columns + first : hashed.n_columns + end] = of_key
-    encoder = Encoder(hashed)
+    encoder = hashed_rows.Encoder(hashed)
     alone = rows.copy()
     for r in range(len(rows)):
         encoder.encode(alone[r : r + 1])

@@ -5,13 +5,11 @@ from __future__ import annotations
 import copy
 import json
 import pickle
-import subprocess
-import sys
 from decimal import Decimal
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_matrix
+from scipy.sparse import csc_matrix, csr_matrix
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.ensemble import VotingClassifier
@@ -30,7 +28,7 @@ from skforge.exceptions import (
     SkforgeError,
     UnsupportedModelError,
 )
-from tests.comparing import refusal
+from tests.comparing import in_every_state, refusal, saved
 from tests.plain import plain
 from tests.unit import test_frontend_catboost
 from tests.unit.test_frontend_catboost import (
@@ -50,6 +48,7 @@ from tests.unit.test_frontend_catboost import (
 contents = test_frontend_catboost.contents
 
 cb = pytest.importorskip("catboost")
+pandas = pytest.importorskip("pandas")
 METHODS = ("predict", "predict_proba", "predict_log_proba")
 
 
@@ -147,10 +146,7 @@ def test_logarithms_of_probabilities_of_every_state(name, scale, tmp_path):
     bias = model.get_scale_and_bias()[1]
     model.set_scale_and_bias(scale, np.ravel(bias).tolist())
     fast = plain(model).fit(X)
-    skforge.save(fast, tmp_path / "m.skforge")
-    states = [fast, pickle.loads(pickle.dumps(fast)), plain(model).fit(X)]
-    states = [*states[:2], states[2].drop_estimator()]
-    for state in (*states, skforge.load(tmp_path / "m.skforge")):
+    for state in in_every_state(fast, tmp_path).values():
         for rows in (X, X[:1], X[:0], odd_rows(fast.forest_), X.tolist()):
             for _ in range(2):
                 answer = state.predict_log_proba(rows)
@@ -165,15 +161,13 @@ def test_logarithms_of_probabilities_of_every_state(name, scale, tmp_path):
 
 @pytest.mark.parametrize("labels", [[0, 1], ["a", "b", "c"]])
 def test_logarithms_of_rows_with_texts(labels, tmp_path):
-    pandas = pytest.importorskip("pandas")
     X, signal = make_rows(missing=0)
     texts = np.random.default_rng(0).choice(["x", "y", "z"], N)
     frame = pandas.DataFrame(X[:, :3], columns=[*"abc"]).assign(b=texts)
     model = train("Classifier", frame, classes(labels)(signal), cat_features=["b"])
     fast = plain(model).fit(frame)
-    skforge.save(fast, tmp_path / "m.skforge")
     records = frame.to_dict("records")
-    for state in (fast, skforge.load(tmp_path / "m.skforge")):
+    for state in (fast, saved(fast, tmp_path)):
         for rows in (frame, frame[:1], records, records[0], frame.to_numpy()):
             wanted = model.predict_log_proba(frame[: 1 if rows is records[0] else N])
             wanted = wanted[: 1 if isinstance(rows, dict) else len(rows)]
@@ -299,8 +293,7 @@ def test_other_methods_and_arguments_are_the_models_own(tmp_path):
             model.predict(X, prediction_type=kind),
         )
     assert fast.counters()["library"]["calls"] == before + 1  # of logarithms
-    skforge.save(fast, tmp_path / "m.skforge")
-    stored = skforge.load(tmp_path / "m.skforge")
+    stored = saved(fast, tmp_path)
     wanted = model.predict(X, prediction_type="Probability")
     same_bits(stored.predict(X, prediction_type="Probability"), wanted)
     same_bits(fast.predict(X, ntree_end=3), model.predict(X, ntree_end=3))
@@ -311,14 +304,13 @@ def test_other_methods_and_arguments_are_the_models_own(tmp_path):
 def test_arguments_for_files_have_another_way(contents):
     X, _ = make_rows()
     fast = plain(contents[FILES[0]]).fit(X)
+    rounds = (
+        "compile load_forest(model, iteration_range=(begin, end)), which reads the "
+    )
+    rounds += "boosting rounds of your choice"
     for name, value, way in (
         ("prediction_type", "Class", "call predict_raw"),
-        (
-            "num_iteration",
-            2,
-            "compile load_forest(model, iteration_range=(begin, end)), which reads the "
-            "boosting rounds of your choice",
-        ),
+        ("num_iteration", 2, rounds),
     ):
         with pytest.raises(InvalidInputError) as error:
             fast.predict(X, **{name: value})
@@ -333,22 +325,6 @@ def test_a_changed_model_is_noticed():
     model.shrink(5)
     with pytest.raises(InvalidModelError, match="has changed since it was compiled"):
         fast.predict(X, ntree_end=2)
-
-
-def test_artifacts_need_no_catboost(tmp_path):
-    X, y = make_rows()
-    for kind, target in (("Regressor", y), ("Classifier", classes(["a", "b", "c"])(y))):
-        model = train(kind, X, target)
-        skforge.save(plain(model).fit(X), tmp_path / "model.skforge")
-        np.save(tmp_path / "X.npy", X)
-        code = (
-            "import sys; sys.modules['catboost'] = None; import numpy as np, skforge;"
-            f"fast = skforge.load({str(tmp_path / 'model.skforge')!r});"
-            f"np.save({str(tmp_path / 'y.npy')!r},"
-            f"fast.predict(np.load({str(tmp_path / 'X.npy')!r})))"
-        )
-        subprocess.run([sys.executable, "-c", code], check=True)
-        same_bits(np.load(tmp_path / "y.npy", allow_pickle=True), model.predict(X))
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -422,7 +398,6 @@ def test_pipelines_and_wrappers_around_models():
 @pytest.mark.parametrize("kind", ["alone", "nothing", "voting", "calibrated"])
 def test_pipelines_without_a_step_before_the_model(kind):
     """A CatBoost model that was pickled or copied says that it takes 0 columns."""
-    pandas = pytest.importorskip("pandas")
     X, signal = make_rows(missing=0)
     frame = pandas.DataFrame(X.astype(float), columns=[*"abcde"])
     classifier = cb.CatBoostClassifier(iterations=4, **QUIET)
@@ -473,11 +448,8 @@ def test_compiled_entries_answer_one_row_and_few(name, tmp_path):
     model = train(kind, X, y, loss_function=loss, iterations=40)
     fast = CompiledForest(model).fit(X)
     fast.warm_up([1, 2, 3, 5, 8])
-    skforge.save(fast, tmp_path / "model.skforge")
-    kept = CompiledForest(model).fit(X).drop_estimator()
-    forms = fast, pickle.loads(pickle.dumps(fast)), kept
     rows = np.concatenate([X, odd_rows(fast.forest_)])
-    for form in (*forms, skforge.load(tmp_path / "model.skforge")):
+    for form in in_every_state(fast, tmp_path).values():
         for method in METHODS[: 1 + hasattr(model, "predict_proba")]:
             ask, wanted = getattr(form, method), getattr(model, method)
             for n in (1, 2, 3, 5, 8):
@@ -494,7 +466,7 @@ def test_compiled_entries_answer_one_row_and_few(name, tmp_path):
 
 
 def test_frames_are_matched_by_name():
-    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    polars = pytest.importorskip("polars")
     X, y = make_rows()
     frame = pandas.DataFrame(X.astype(np.float64), columns=list("abcde"))
     frame["d"] = frame["d"].fillna(0).astype(int)
@@ -530,7 +502,6 @@ def test_frames_are_matched_by_name():
 @pytest.mark.parametrize("kind", ["text", "date", "category", "boolean", "Float64"])
 def test_a_further_column_that_catboost_cannot_read(named, kind):
     """CatBoost does not read it, and takes numbers alone."""
-    pandas = pytest.importorskip("pandas")
     X, y = make_rows()
     frame = pandas.DataFrame(X.astype(np.float64), columns=list("abcde"))
     model = train(X=frame if named else X, y=y)
@@ -554,7 +525,6 @@ def test_a_further_column_that_catboost_cannot_read(named, kind):
 
 
 def test_arrays_lists_and_sparse_rows():
-    sparse = pytest.importorskip("scipy.sparse")
     X, y = make_rows(missing=0)
     X[np.abs(X) < 0.3] = 0
     model = train(X=X, y=y)
@@ -564,7 +534,7 @@ def test_arrays_lists_and_sparse_rows():
     numbers = X.astype(np.int64) * (2**40 + 1)
     rows = [X.astype("f8"), np.asfortranarray(X), X.astype("f2"), X > 0, numbers, large]
     rows += [X.tolist(), X.astype(object), X.astype(str), wide, X[::2], X[:, ::-1]]
-    rows += [sparse.csr_matrix(X), sparse.csc_matrix(X), X[:0]]
+    rows += [csr_matrix(X), csc_matrix(X), X[:0]]
     for one in rows:
         same_bits(fast.predict(one), model.predict(one))
     with pytest.raises(cb.CatBoostError):
@@ -572,7 +542,6 @@ def test_arrays_lists_and_sparse_rows():
 
 
 def test_frames_of_objects_are_numbers():
-    pandas = pytest.importorskip("pandas")
     X, y = make_rows()
     names = [f"c{i}" for i in range(X.shape[1])]
     frame = pandas.DataFrame(X.astype(float), columns=names)
@@ -615,8 +584,7 @@ def test_sums_are_scaled(scale, bias, tmp_path):
         check(model, X)
         later = load_forest(model, iteration_range=(2, 5))
         same_bits(reference_raw(later, X), raw_of(model, X, ntree_start=2, ntree_end=5))
-        skforge.save(plain(model).fit(X), tmp_path / "m.skforge")
-        stored = skforge.load(tmp_path / "m.skforge").predict_raw(X)
+        stored = saved(plain(model).fit(X), tmp_path).predict_raw(X)
         same_bits(stored.reshape(len(X), -1), raw_of(model, X))
     with pytest.raises(UnsupportedModelError, match="only add leaf values"):
         skforge.export(load_forest(model), tmp_path / "library")
