@@ -304,10 +304,8 @@ def test_other_methods_and_arguments_are_the_models_own(tmp_path):
 def test_arguments_for_files_have_another_way(contents):
     X, _ = make_rows()
     fast = plain(contents[FILES[0]]).fit(X)
-    rounds = (
-        "compile load_forest(model, iteration_range=(begin, end)), which reads the "
-    )
-    rounds += "boosting rounds of your choice"
+    rounds = "compile load_forest(model, iteration_range=(begin, end)), which reads "
+    rounds += "the boosting rounds of your choice"
     for name, value, way in (
         ("prediction_type", "Class", "call predict_raw"),
         ("num_iteration", 2, rounds),

@@ -4,15 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from sklearn.ensemble import (
-    AdaBoostClassifier,
-    BaggingRegressor,
-    GradientBoostingClassifier,
-    HistGradientBoostingRegressor,
-    IsolationForest,
-    RandomForestRegressor,
-)
-from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from sklearn.utils import get_tags
 
 from skforge import load_forest
@@ -20,21 +11,11 @@ from skforge.runtime.records import plain_in, plain_out
 from skforge.sources.base import adapter_of, rules_type
 from skforge.sources.find import source_of
 from skforge.sources.stored_model.store import store
-from tests.unit.test_inputs_adapters import X, Y
+from tests.kinds import MODELS, X
 
-MODELS = {
-    "single tree": lambda: DecisionTreeClassifier(max_depth=2),
-    "trees": lambda: RandomForestRegressor(2),
-    "boosting": lambda: GradientBoostingClassifier(n_estimators=2),
-    "histogram": lambda: HistGradientBoostingRegressor(max_iter=2),
-    "isolation": lambda: IsolationForest(n_estimators=2),
-    "bagging": lambda: BaggingRegressor(DecisionTreeRegressor(), 2),
-    "adaboost": lambda: AdaBoostClassifier(n_estimators=2),
-    "xgboost": lambda: pytest.importorskip("xgboost").XGBClassifier(n_estimators=2),
-    "lightgbm": lambda: pytest.importorskip("lightgbm").LGBMRegressor(
-        n_estimators=2, verbose=-1
-    ),
-}
+NAMES = ("tree of three", "forest of values", "gb of names", "hist of values")
+NAMES += ("isolation", "bagging of values", "adaboost of odd", "xgboost of two")
+NAMES += ("lightgbm of values",)
 
 
 class Wrapper:
@@ -44,9 +25,9 @@ class Wrapper:
         self.forest_ = forest
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", NAMES)
 def test_live_and_stored_models_have_the_same_adapter(name):
-    model = MODELS[name]().fit(X, Y)
+    model = MODELS[name].fitted()
     forest = load_forest(model)
     live = source_of(model, forest)
     rules = live.kept_rules()

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import skforge
 from skforge.compiler.forest.frames import FrameColumns
 from skforge.exceptions import InvalidInputError, SourceNeededError
+from tests.comparing import saved
 from tests.plain import plain
 
 xgb = pytest.importorskip("xgboost")
@@ -40,56 +41,35 @@ def target(frame):
     return color.astype(float) % 3 + frame["code"].astype(float) / 9 + frame["x"]
 
 
-def xgboost_regressor():
+XGB = {"max_depth": 4, "enable_categorical": True, "n_jobs": 1}
+LIGHTGBM = {"min_child_samples": 5, "cat_smooth": 1, "min_data_per_group": 5}
+LIGHTGBM |= {"n_jobs": 1, "verbose": -1}
+
+
+def trained(name):
+    """Return a model of a library and kind; of a booster, that of the regressor."""
+    library, _, kind = name.partition("-")
     frame = make_frame()
-    model = xgb.XGBRegressor(
-        n_estimators=6, max_depth=4, enable_categorical=True, n_jobs=1
-    )
-    return model.fit(frame, target(frame))
+    y = target(frame) > 1 if kind == "classifier" else target(frame)
+    of = "Classifier" if kind == "classifier" else "Regressor"
+    if library == "xgboost":
+        model = getattr(xgb, f"XGB{of}")(n_estimators=6, **XGB).fit(frame, y * 1)
+        return model.get_booster() if kind == "booster" else model
+    model = getattr(lgb, f"LGBM{of}")(n_estimators=6, **LIGHTGBM).fit(frame, y)
+    return model.booster_ if kind == "booster" else model
 
 
-def xgboost_classifier():
-    frame = make_frame()
-    model = xgb.XGBClassifier(
-        n_estimators=4, max_depth=3, enable_categorical=True, n_jobs=1
-    )
-    return model.fit(frame, (target(frame) > 1).astype(int))
-
-
-LIGHTGBM = {
-    "n_estimators": 6,
-    "min_child_samples": 5,
-    "cat_smooth": 1,
-    "min_data_per_group": 5,
-    "n_jobs": 1,
-    "verbose": -1,
-}
-
-
-def lightgbm_regressor():
-    frame = make_frame()
-    return lgb.LGBMRegressor(**LIGHTGBM).fit(frame, target(frame))
-
-
-def lightgbm_classifier():
-    frame = make_frame()
-    return lgb.LGBMClassifier(**LIGHTGBM).fit(frame, target(frame) > 1)
-
-
-MODELS = {
-    "xgboost": xgboost_regressor,
-    "xgboost-classifier": xgboost_classifier,
-    "xgboost-booster": lambda: xgboost_regressor().get_booster(),
-    "lightgbm": lightgbm_regressor,
-    "lightgbm-classifier": lightgbm_classifier,
-    "lightgbm-booster": lambda: lightgbm_regressor().booster_,
-}
+MODELS = [
+    f"{one}{kind}"
+    for one in ("xgboost", "lightgbm")
+    for kind in ("", "-classifier", "-booster")
+]
 METHODS = ("predict", "predict_proba", "apply")
 
 
-@pytest.fixture(scope="module", params=sorted(MODELS))
+@pytest.fixture(scope="module", params=MODELS)
 def pair(request):
-    model = MODELS[request.param]()
+    model = trained(request.param)
     return model, plain(model).fit(make_frame())
 
 
@@ -118,24 +98,38 @@ def check(pair, frame, monkeypatch):
             assert np.array_equal(found, expected)
 
 
-def test_the_training_frame(pair, monkeypatch):
-    check(pair, make_frame(), monkeypatch)
-    check(pair, make_frame(1).iloc[:1], monkeypatch)
+def with_gaps(kind):
+    """Return a frame of which a nullable column has some."""
+    frame = make_frame(5)
+    values = frame["n"] % 2 == 0 if kind == "boolean" else frame["n"]
+    column = values.astype(kind)
+    column[::7] = pd.NA
+    return frame.assign(n=column)
 
 
-def test_names_in_another_order_and_missing_ones(pair, monkeypatch):
+def other_orders():
     frame = make_frame(2, colors=COLORS[::-1], codes=[20, 7, 30])
     frame.loc[::3, "color"] = None
     frame.loc[::4, "code"] = None
     frame.loc[::5, "x"] = np.nan
-    check(pair, frame, monkeypatch)
-    ordered = frame["color"].cat.as_ordered()
-    check(pair, frame.assign(color=ordered), monkeypatch)
+    return frame
 
 
-def test_a_frame_of_few_names(pair, monkeypatch):
-    frame = make_frame(3, colors=["teal"], codes=[-10, 30])
-    check(pair, frame, monkeypatch)
+FRAMES = {
+    "training": make_frame(),
+    "one row": make_frame(1).iloc[:1],
+    "another order, and missing ones": other_orders(),
+    "ordered": other_orders().assign(
+        color=lambda frame: frame["color"].cat.as_ordered()
+    ),
+    "few names": make_frame(3, colors=["teal"], codes=[-10, 30]),
+    **{kind: with_gaps(kind) for kind in ("Int64", "Float32", "boolean")},
+}
+
+
+@pytest.mark.parametrize("form", FRAMES)
+def test_kernels_answer_frames(pair, form, monkeypatch):
+    check(pair, FRAMES[form], monkeypatch)
 
 
 def test_categories_that_training_did_not_have(pair, monkeypatch):
@@ -155,15 +149,6 @@ def test_categories_that_training_did_not_have(pair, monkeypatch):
     frame = make_frame(4, colors=["zz", "red"])
     with pytest.raises(xgb.core.XGBoostError, match="not in the training set"):
         fast.predict(frame)
-
-
-@pytest.mark.parametrize("kind", ["Int64", "Float32", "boolean"])
-def test_gaps_of_nullable_columns(pair, kind, monkeypatch):
-    frame = make_frame(5)
-    values = frame["n"] % 2 == 0 if kind == "boolean" else frame["n"]
-    column = values.astype(kind)
-    column[::7] = pd.NA
-    check(pair, frame.assign(n=column), monkeypatch)
 
 
 def test_columns_that_the_source_alone_knows(pair):
@@ -187,10 +172,9 @@ def test_columns_that_the_source_alone_knows(pair):
 
 @pytest.mark.parametrize("name", ["xgboost", "xgboost-classifier", "lightgbm"])
 def test_a_saved_model_takes_frames(name, tmp_path):
-    model = MODELS[name]()
+    model = trained(name)
     fast = plain(model).fit(make_frame())
-    skforge.save(fast, tmp_path / "model.skforge")
-    kept = skforge.load(tmp_path / "model.skforge")
+    kept = saved(fast, tmp_path)
     frame = make_frame(7, colors=COLORS[::-1])
     frame.loc[::3, "color"] = None
     assert np.array_equal(kept.predict(frame), model.predict(frame))
@@ -215,8 +199,7 @@ def test_xgboost_tells_the_widths_of_integer_categories_apart(width, tmp_path):
     model = xgb.XGBRegressor(n_estimators=3, enable_categorical=True, n_jobs=1)
     model.fit(rows(width), target(frame))
     fast = plain(model).fit(rows(width))
-    skforge.save(fast, tmp_path / "model.skforge")
-    kept = skforge.load(tmp_path / "model.skforge")
+    kept = saved(fast, tmp_path)
     for dtype in WIDTHS:
         for some in (rows(dtype), rows(dtype)[:1]):
             try:
@@ -311,12 +294,11 @@ def test_codes_of_a_frame_may_be_the_marker(missing, tmp_path):
         n_estimators=4, max_depth=3, enable_categorical=True, missing=missing, n_jobs=1
     ).fit(frame, frame["c"].cat.codes % 3 + x)
     fast = plain(model).fit(frame)
-    skforge.save(fast, tmp_path / "model.skforge")
-    saved = skforge.load(tmp_path / "model.skforge")
+    file = saved(fast, tmp_path)
     names = [str(name) for name in rng.permutation(COLORS[:4])]
     values = [None, *map(str, rng.choice(COLORS[:4], 19))]
     for rows in (frame, *forms_of_categories(x[:20], names, values)):
-        for one in (fast, saved):
+        for one in (fast, file):
             assert np.array_equal(one.predict(rows), model.predict(rows))
             assert np.array_equal(one.apply(rows), model.apply(rows))
         module = skforge.compile_forest(model)
@@ -340,7 +322,7 @@ class ByColumn:
 
 @pytest.mark.parametrize("name", ["xgboost", "lightgbm"])
 def test_frames_without_blocks_are_read_column_by_column(name):
-    module = skforge.compile_forest(MODELS[name]())
+    module = skforge.compile_forest(trained(name))
     frame = make_frame(1)
     frame["n"] = frame["n"].astype("Int64").mask(frame["x"] > 1)
     assert np.array_equal(module.predict(ByColumn(frame)), module.predict(frame))

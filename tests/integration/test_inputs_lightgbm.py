@@ -10,11 +10,10 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, OneHotEncoder
 
-import skforge
 from skforge import CompiledForest, load_forest
 from skforge.compiler.runtime.rows import prepare_rows
 from skforge.exceptions import InvalidInputError, SourceNeededError
-from tests.comparing import refusal
+from tests.comparing import refusal, saved
 from tests.plain import plain
 
 lgb = pytest.importorskip("lightgbm")
@@ -80,10 +79,9 @@ def test_frames_without_the_columns_of_categories_are_refused(model):
     frame = make_frame()
     fast = plain(model).fit(frame)
     narrow = frame[["n"]].astype(bool)
-    with pytest.raises(ValueError, match="categorical_feature do not match"):
-        model.predict(narrow)
-    with pytest.raises(ValueError, match="categorical_feature do not match"):
-        fast.predict(narrow)
+    for answers in (model, fast):
+        with pytest.raises(ValueError, match="categorical_feature do not match"):
+            answers.predict(narrow)
 
 
 def test_columns_without_numbers_are_refused(file):
@@ -101,12 +99,8 @@ def test_the_limit_of_zeros_is_none_in_tables(library, dtype, tmp_path):
     """LightGBM takes numbers up to it for 0, itself in arrays and pandas' frames."""
     tables = pytest.importorskip(library)
     rng = np.random.default_rng(0)
-    X = rng.integers(-1, 6, (120, 3)).astype(float)
-    model = lgb.LGBMClassifier(
-        n_estimators=4, min_child_samples=2, n_jobs=1, verbose=-1
-    )
-    model.fit(X, (X.sum(axis=1) + rng.integers(0, 3, 120)) % 2)
-    fast = plain(model).fit(X)
+    X, y, model, _ = of_zeros(rng)
+    fast = plain(model.fit(X, y)).fit(X)
     limit = np.float32(1e-35)
     tiny = np.array([0, 1e-36, -1e-36, limit, -limit, np.nan, 1e-20, 3], dtype)
     rows = rng.choice(tiny, (200, 3))
@@ -119,8 +113,7 @@ def test_the_limit_of_zeros_is_none_in_tables(library, dtype, tmp_path):
     assert (expected != model.predict_proba(frame)).any()
     assert np.array_equal(fast.predict_proba(new), expected)
     assert np.array_equal(fast.predict_proba(frame), model.predict_proba(frame))
-    skforge.save(fast, tmp_path / "m.skforge")
-    loaded = skforge.load(tmp_path / "m.skforge")
+    loaded = saved(fast, tmp_path)
     with pytest.raises(SourceNeededError):
         loaded.predict_proba(new)
 
@@ -135,13 +128,8 @@ def test_floats_as_categories(labels, tmp_path):
         n_estimators=4, min_child_samples=5, cat_smooth=1, n_jobs=1, verbose=-1
     ).fit(frame, codes + frame["x"])
     fast = plain(model).fit(frame)
-    skforge.save(fast, tmp_path / "m.skforge")
-    model.booster_.save_model(tmp_path / "m.txt")
-    made = [
-        fast,
-        skforge.load(tmp_path / "m.skforge"),
-        plain(tmp_path / "m.txt").fit(frame),
-    ]
+    text = model.booster_.model_to_string()
+    made = [fast, saved(fast, tmp_path), plain(text).fit(frame)]
     given = [*labels, None, 9.5, labels[1]]
     other = [9.5, *labels[::-1]]
     rows = pd.DataFrame({"x": 0.1, "c": pd.Categorical(given, categories=other)})
@@ -180,8 +168,7 @@ def test_the_limit_of_zeros_in_sparse_rows(form, dtype, zeros_are_missing, tmp_p
         np.random.default_rng(0), zero_as_missing=zeros_are_missing
     )
     fast = plain(model.fit(X, y)).fit(X)
-    skforge.save(fast, tmp_path / "m.skforge")
-    loaded = skforge.load(tmp_path / "m.skforge")
+    loaded = saved(fast, tmp_path)
     limit = (rows.astype(dtype) == -np.float32(1e-35)).any(axis=1)
     kind = getattr(sparse, form)
     for some in (limit, ~limit):
@@ -219,16 +206,10 @@ def test_the_limit_of_zeros_behind_steps_that_give_sparse_rows(step, zeros_are_m
 
 def test_steps_that_give_polars_frames_do_not_fold_before_lightgbm():
     pytest.importorskip("polars")
-    rng = np.random.default_rng(0)
-    X = rng.integers(-1, 6, (120, 3)).astype(float)
-    light = lgb.LGBMClassifier(
-        n_estimators=4, min_child_samples=2, n_jobs=1, verbose=-1
-    )
+    X, y, light, rows = of_zeros(np.random.default_rng(0))
     steps = make_column_transformer(("passthrough", [0, 1, 2]))
     model = make_pipeline(steps, light).set_output(transform="polars")
-    model.fit(X, (X.sum(axis=1) + rng.integers(0, 3, 120)) % 2)
-    fast = plain(model).fit(X)
-    rows = rng.choice([0, 1e-36, -float(np.float32(1e-35)), 3], (200, 3))
+    fast = plain(model.fit(X, y)).fit(X)
     assert (model.predict_proba(rows) != light.predict_proba(rows)).any()
     assert np.array_equal(fast.predict_proba(rows), model.predict_proba(rows))
 
