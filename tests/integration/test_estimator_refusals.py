@@ -32,9 +32,9 @@ lgb = pytest.importorskip("lightgbm")
 X, Y = make_classification(200, 6, n_informative=4, random_state=0)
 
 
-def message(call, kind=UnsupportedModelError):
+def message(call, kind=UnsupportedModelError, *given, **how):
     with pytest.raises(kind) as error:
-        call()
+        call(*given, **how)
     assert type(error.value) is kind
     return str(error.value)
 
@@ -121,28 +121,21 @@ def test_predict_proba_of_models_without_classes(kind, words, fit, tmp_path):
 # ------------------------------------------------- refused before it is trained
 
 
-class OwnPredict(e.RandomForestClassifier):
-    def predict(self, X):
-        return np.zeros(len(X))
+def zeros(self, X):
+    return np.zeros(len(X))
 
 
-class OwnProba(e.HistGradientBoostingClassifier):
-    def predict_proba(self, X):
-        return np.zeros((len(X), 2))
+def own(base, method="predict"):
+    """Return a subclass that computes a method in its own way."""
+    name = f"Own{base.__name__.removesuffix('Classifier')}"
+    return type(name, (base,), {method: zeros})
+
+
+OwnXGB = own(xgb.XGBClassifier)
 
 
 class OwnPipeline(Pipeline):
     pass
-
-
-class OwnXGB(xgb.XGBClassifier):
-    def predict(self, X):
-        return np.zeros(len(X))
-
-
-class OwnLGBM(lgb.LGBMClassifier):
-    def predict(self, X):
-        return np.zeros(len(X))
 
 
 def forest(**params):
@@ -153,6 +146,12 @@ OTHER = "it is not one of the tree ensembles that can be compiled. "
 SVC = f"skforge cannot read sklearn.svm._classes.SVC; {OTHER}It reads models of "
 SVR = SVC.replace("SVC", "SVR")
 NONE = "has no member that can be compiled: "
+LOST = "so its predictions cannot be reproduced."
+DRAWN = e.GradientBoostingClassifier(init=dummy.DummyClassifier(strategy="stratified"))
+AT_RANDOM = "GradientBoostingClassifier starts from DummyClassifier("
+AT_RANDOM += (
+    "strategy='stratified'), which predicts at random; fit with another strategy."
+)
 PIPELINE = "pass its last step; a pipeline also accepts a compiled last step. "
 REFUSED = {
     "svc": (svm.SVC(), OTHER),
@@ -178,18 +177,12 @@ REFUSED = {
         f"FixedThresholdClassifier {NONE}{SVC}",
     ),
     "calibrated-gb": (
-        CalibratedClassifierCV(
-            e.GradientBoostingClassifier(
-                init=dummy.DummyClassifier(strategy="stratified")
-            )
-        ),
-        f"CalibratedClassifierCV {NONE}GradientBoostingClassifier starts from "
-        "DummyClassifier(strategy='stratified'), which predicts at random; fit with "
-        "another strategy.",
+        CalibratedClassifierCV(DRAWN),
+        f"CalibratedClassifierCV {NONE}{AT_RANDOM}",
     ),
     "pipeline": (
         make_pipeline(PCA(), OwnXGB()),
-        "OwnXGB overrides predict, so its predictions cannot be reproduced.",
+        f"OwnXGB overrides predict, {LOST}",
     ),
     "own-pipeline": (OwnPipeline([("s", StandardScaler()), ("f", forest())]), PIPELINE),
     "compiled": (
@@ -204,28 +197,17 @@ REFUSED = {
     "bagging": (e.BaggingClassifier(svm.SVC()), f"BaggingClassifier {NONE}{SVC}"),
     "adaboost": (e.AdaBoostClassifier(svm.SVC()), f"AdaBoostClassifier {NONE}{SVC}"),
     "adaboost-r": (e.AdaBoostRegressor(svm.SVR()), f"AdaBoostRegressor {NONE}{SVR}"),
-    "gb-drawn": (
-        e.GradientBoostingClassifier(init=dummy.DummyClassifier(strategy="stratified")),
-        "GradientBoostingClassifier starts from "
-        "DummyClassifier(strategy='stratified'), which predicts at random; fit with "
-        "another strategy.",
-    ),
+    "gb-drawn": (DRAWN, AT_RANDOM),
     "own-predict": (
-        OwnPredict(),
-        "OwnPredict overrides predict, so its predictions cannot be reproduced.",
+        own(e.RandomForestClassifier)(),
+        f"OwnRandomForest overrides predict, {LOST}",
     ),
     "own-proba": (
-        OwnProba(),
-        "OwnProba overrides predict_proba, so its predictions cannot be reproduced.",
+        own(e.HistGradientBoostingClassifier, "predict_proba")(),
+        f"OwnHistGradientBoosting overrides predict_proba, {LOST}",
     ),
-    "own-xgb": (
-        OwnXGB(),
-        "OwnXGB overrides predict, so its predictions cannot be reproduced.",
-    ),
-    "own-lgbm": (
-        OwnLGBM(),
-        "OwnLGBM overrides predict, so its predictions cannot be reproduced.",
-    ),
+    "own-xgb": (OwnXGB(), f"OwnXGB overrides predict, {LOST}"),
+    "own-lgbm": (own(lgb.LGBMClassifier)(), f"OwnLGBM overrides predict, {LOST}"),
     "gblinear": (
         xgb.XGBClassifier(booster="gblinear"),
         "The booster 'gblinear' is not a tree ensemble that can be compiled; train "
@@ -423,38 +405,29 @@ FAILING += "trained as, or give CompiledForest its file or Booster."
 def of_hand(trained):
     model = xgb.XGBClassifier(n_jobs=1)
     model._Booster = trained.get_booster()
-    return model, model.get_booster()
+    return model
+
+
+def why_not(model):
+    return message(CompiledForest(model, tuning="off").fit, UnsupportedModelError, X)
 
 
 def test_a_booster_put_into_an_empty_classifier():
     trained = xgb.XGBClassifier(n_estimators=2, n_jobs=1).fit(X, Y)
-    model, booster = of_hand(trained)
-    text = message(lambda: CompiledForest(model, tuning="off").fit(X))
-    assert text == (
-        "XGBClassifier.predict_proba raises AttributeError: 'XGBClassifier' object has "
-        f"no attribute 'n_classes_', although predict answers: {FAILING}"
-    )
-    fast = CompiledForest(booster, tuning="off").fit(X)
+    missing = "AttributeError: 'XGBClassifier' object has no attribute 'n_classes_'"
+    said = f"XGBClassifier.predict_proba raises {missing}, although predict answers: "
+    assert why_not(of_hand(trained)) == said + FAILING
+    fast = CompiledForest(trained.get_booster(), tuning="off").fit(X)
     assert np.array_equal(fast.predict(X), trained.predict(X))
-
-
-def test_several_classes_put_into_an_empty_classifier():
-    trained = xgb.XGBClassifier(n_estimators=2, n_jobs=1).fit(X, Y + (X[:, 0] > 1))
-    model, _ = of_hand(trained)
-    with pytest.raises(UnsupportedModelError) as refused:
-        CompiledForest(model, tuning="off").fit(X)
-    assert type(refused.value.__cause__) is AttributeError
-    assert str(refused.value) == (
-        "XGBClassifier.predict raises AttributeError: 'XGBClassifier' object has no "
-        f"attribute 'n_classes_': {FAILING}"
-    )
+    trained.fit(X, Y + (X[:, 0] > 1))  # several classes
+    said = f"XGBClassifier.predict raises {missing}: "
+    assert why_not(of_hand(trained)) == said + FAILING
 
 
 def test_a_classifier_of_lightgbm_without_its_labels():
     trained = lgb.LGBMClassifier(n_estimators=2, n_jobs=1, verbose=-1).fit(X, Y)
     del trained._le
-    text = message(lambda: CompiledForest(trained, tuning="off").fit(X))
-    assert text == (
+    assert why_not(trained) == (
         "LGBMClassifier.predict raises AttributeError: 'LGBMClassifier' object has no "
         f"attribute '_le', although predict_proba answers: {FAILING}"
     )
@@ -468,8 +441,7 @@ def test_a_regressor_of_catboost_loaded_into_a_classifier(tmp_path):
     trained.save_model(path)
     model = cb.CatBoostClassifier()
     model.load_model(path)
-    text = message(lambda: CompiledForest(model, tuning="off").fit(X))
-    assert text == (
+    assert why_not(model) == (
         "CatBoostClassifier.predict raises IndexError: index 0 is out of bounds for "
         f"axis 0 with size 0, although predict_proba answers: {FAILING}"
     )

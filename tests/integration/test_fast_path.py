@@ -9,6 +9,7 @@ import pickle
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -82,11 +83,13 @@ def wrapped(name: str) -> CompiledForest:
 
 def entries(model: CompiledForest) -> set[str]:
     """Return the methods with an entry, after a call of each."""
-    for method in METHODS:
-        if hasattr(model, method):
-            getattr(model, method)(X[:1])
+    there = [method for method in METHODS if hasattr(model, method)]
+    for method in there:
+        getattr(model, method)(X[:1])
     predictor = model.__dict__["_predictor"]
-    return {m for m in METHODS if predictor.entries[m](X[:1]) is not None}
+    one = X[:1].astype(predictor.forest.input_dtype)
+    made = {method: predictor.entries.get(method) for method in there}
+    return {m for m, entry in made.items() if entry and entry(one) is not None}
 
 
 def entry_calls(model: CompiledForest) -> dict[str, Any]:
@@ -124,19 +127,7 @@ def assert_same(found: Any, expected: Any) -> None:
 @pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", ENTRIES)
 def test_an_entry_is_there_for_every_method_that_can_have_one(name):
-    model = wrapped(name)
-    predictor = model.__dict__["_predictor"]
-    for method in METHODS:
-        if hasattr(model, method):
-            getattr(model, method)(X[:1])
-    there = {
-        method
-        for method, entry in entry_calls(model).items()
-        if entry is not None
-        and hasattr(model, method)
-        and entry(X[:1].astype(predictor.forest.input_dtype)) is not None
-    }
-    assert there == ENTRIES[name]
+    assert entries(wrapped(name)) == ENTRIES[name]
 
 
 @pytest.mark.parametrize(
@@ -252,14 +243,8 @@ def outcome(function: Any, *given: Any) -> Any:
 
 
 def test_decision_functions_are_entries():
-    for name in (
-        "gb of names",
-        "gb of odd",
-        "hist of names",
-        "hist of odd",
-        "isolation",
-        "adaboost of names",
-    ):
+    names = "gb of names", "gb of odd", "hist of names", "hist of odd", "isolation"
+    for name in (*names, "adaboost of names"):
         model, own = wrapped(name), source(name)
         for row in range(20):
             one = X[row : row + 1]
@@ -345,11 +330,8 @@ def test_copies_have_entries_of_their_own():
     assert entries(model) == set(METHODS)
     before = set(map(id, entry_calls(model).values()))
     assert "_predictor" not in model.__getstate__()
-    for copied in (
-        pickle.loads(pickle.dumps(model)),
-        copy.deepcopy(model),
-        copy.copy(model),
-    ):
+    again = pickle.loads(pickle.dumps(model))
+    for copied in (again, copy.deepcopy(model), copy.copy(model)):
         assert_same(copied.predict_proba(X[:1]), expected)
         assert_same(copied.predict(X[:1]), model.predict(X[:1]))
         assert entries(copied) == set(METHODS)
@@ -502,12 +484,8 @@ def test_methods_on_the_class_and_of_subclasses_are_what_they_were():
         assert found.tolist() == np.char.upper(model.predict(X[:1])).tolist()
     found = CompiledForest.predict(model, X[:1])
     assert found.tolist() == model.predict(X[:1]).tolist()
-    assert list(inspect.signature(CompiledForest.predict).parameters) == [
-        "self",
-        "X",
-        "args",
-        "params",
-    ]
+    own = inspect.signature(CompiledForest.predict)
+    assert [*own.parameters] == ["self", "X", "args", "params"]
     assert str(inspect.signature(model.predict)) == "(X, *args, **params)"
     assert model.predict.__doc__ == CompiledForest.predict.__doc__
     assert model.predict.__name__ == "predict"
@@ -527,6 +505,7 @@ def test_a_method_the_model_has_not_is_not_there_after_calls():
     for _ in range(3):
         model.predict(X[:1])
         assert not hasattr(model, "predict_proba")
+    assert "CompiledForest.predict of " in repr(model.predict)  # which is an entry
 
 
 def test_many_threads_find_one_method_while_another_fits():
@@ -543,18 +522,16 @@ def test_many_threads_find_one_method_while_another_fits():
                 if str(found[0]) not in names:
                     wrong.append(found)
 
-    threads = [threading.Thread(target=ask) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    try:
-        for own in (three, two, three):
-            model.set_params(estimator=own).fit(X)
-            for _ in range(10):
-                assert_same(model.predict(X[:9]), own.predict(X[:9]))
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
+    with ThreadPoolExecutor(3) as pool:
+        asked = [pool.submit(ask) for _ in range(3)]
+        try:
+            for own in (three, two, three):
+                model.set_params(estimator=own).fit(X)
+                for _ in range(10):
+                    assert_same(model.predict(X[:9]), own.predict(X[:9]))
+        finally:
+            stop.set()
+    assert [one.result() for one in asked] == [None] * 3
     assert wrong == []
     assert model.predict.__func__ is model.predict.__func__
     assert inspect.isbuiltin(model.predict.__func__)
@@ -590,14 +567,6 @@ def test_another_number_of_threads_is_heeded(monkeypatch):
     np.testing.assert_array_equal(compiled.predict(many), before)
     assert asked == [2]
     np.testing.assert_array_equal(kept(many), before)
-
-
-def test_a_method_that_is_an_entry_says_whose_it_is():
-    model = ensemble.RandomForestClassifier(**SERIAL).fit(X, TWO)
-    compiled = CompiledForest(model).fit(X)
-    for _ in range(3):
-        compiled.predict(X[:1])
-    assert "CompiledForest.predict of " in repr(compiled.predict)
 
 
 def test_routes_are_found_once_for_each_form_of_rows(monkeypatch):
