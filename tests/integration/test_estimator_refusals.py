@@ -148,10 +148,8 @@ SVR = SVC.replace("SVC", "SVR")
 NONE = "has no member that can be compiled: "
 LOST = "so its predictions cannot be reproduced."
 DRAWN = e.GradientBoostingClassifier(init=dummy.DummyClassifier(strategy="stratified"))
-AT_RANDOM = "GradientBoostingClassifier starts from DummyClassifier("
-AT_RANDOM += (
-    "strategy='stratified'), which predicts at random; fit with another strategy."
-)
+AT_RANDOM = "GradientBoostingClassifier starts from DummyClassifier(strategy="
+AT_RANDOM += "'stratified'), which predicts at random; fit with another strategy."
 PIPELINE = "pass its last step; a pipeline also accepts a compiled last step. "
 REFUSED = {
     "svc": (svm.SVC(), OTHER),

@@ -1,4 +1,4 @@
-"""scikit-learn's other ensembles: categories, wrong leaves, and forests alone."""
+"""scikit-learn's other ensembles: wrong leaves, and forests alone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import check_estimator
 from threadpoolctl import threadpool_limits
@@ -21,8 +20,6 @@ from skforge.prediction.verification import verify
 from tests.compared_calls import difference
 from tests.kinds import MODELS, X
 from tests.plain import plain
-
-pandas = pytest.importorskip("pandas")
 
 NAMES = [
     name
@@ -42,27 +39,6 @@ def one_thread():
 def fitted(name):
     model = MODELS[name].fitted()
     return model, plain(model).fit(X)
-
-
-def test_categories_by_name():
-    rng = np.random.default_rng(0)
-    frame = pandas.DataFrame(rng.normal(size=(300, 4)).round(2), columns=list("abcd"))
-    names = np.array(["pear", "apple", "fig"])
-    frame["c"] = pandas.Categorical(names[rng.integers(0, 3, 300)])
-    frame["b"] = pandas.Categorical(rng.integers(0, 9, 300) * 3)
-    y = frame["c"].astype(str).str.len() + frame["b"].astype(int) % 7
-    model = HistGradientBoostingRegressor(max_iter=9).fit(frame, y)
-    fast = plain(model).fit(frame)
-    unknown = frame.astype({"c": object})
-    unknown.loc[::3, "c"] = "quince"
-    missing = frame.copy()
-    missing.loc[::3, "c"] = np.nan
-    recoded = frame.copy()
-    recoded["c"] = pandas.Categorical(frame["c"], categories=["pear", "fig", "apple"])
-    array = frame.assign(c=1.0).to_numpy(float)
-    for rows in (frame, unknown, missing, recoded, frame[list("dcba")], array):
-        assert not difference(fast.predict, model.predict, rows)
-    assert np.isfinite(fast.predict(unknown)).all()
 
 
 @pytest.mark.sampled(6)

@@ -16,10 +16,10 @@ import pyarrow as pa
 import pytest
 from sklearn.ensemble import HistGradientBoostingRegressor
 
-import skforge
 from skforge.prediction.predictor import ForestPredictor
 from tests import forms, kinds, kinds_of_pipelines
 from tests.compared_calls import Call, apart, called
+from tests.comparing import assert_alike, saved
 from tests.plain import plain
 from tests.reliability.planting import Edit, planted
 
@@ -112,8 +112,7 @@ def test_known_forms_have_the_model_s_answers(
     fast: Any = plain(model).fit(kinds.ROWS[kind.on])
     base = kinds.base_rows(kind, fast)
     if state == "file":
-        skforge.save(fast, tmp_path / "model.skforge")
-        fast = skforge.load(tmp_path / "model.skforge")
+        fast = saved(fast, tmp_path)
     method = "predict_proba" if hasattr(model, "predict_proba") else "predict"
     wrong = []
     for form, rows, usual in rows_of(kind, base):
@@ -152,25 +151,37 @@ def test_known_forms_that_are_warned_of_are_warned_of_each_time() -> None:
             fast.predict(frame)
 
 
-def test_ordinary_frames_are_not_checked_again() -> None:
-    model = kinds.MODELS["xgboost of three"].fitted()
-    fast = plain(model).fit(kinds.X)
-    frame = forms.framed(kinds.X)
-    mixed = frame.astype({"c": "int64", "b": "float32"})
-    assert readers_of(fast, frame) == "_one_block"
-    assert readers_of(fast, mixed) == "_blocks"
-    assert readers_of(fast, frame.convert_dtypes()) == "_blocks"
-    assert readers_of(fast, kinds.X.tolist()) == "of_list"
+CHANGES: dict[str, Any] = {
+    "none": lambda frame: frame.copy(),
+    "mixed": lambda frame: frame.astype({"c": "int64", "b": "float32"}),
+    "nullable": lambda frame: frame.convert_dtypes(),
+    "objects": lambda frame: frame.astype(object),
+    "list": lambda frame: frame.to_numpy().tolist(),
+}
+READ = {
+    "xgboost of three": {"none": "_one_block", "list": "of_list", "mixed": "_blocks"},
+    "xgboost of categories": {"none": "_blocks"},
+    "lightgbm of categories": {"none": "_blocks"},
+    "forest of three names": {"objects": "_blocks"},
+    "calibrated, sigmoid, forest, two": {"objects": "_blocks"},
+    "catboost of a frame": {"objects": "_blocks", "nullable": "_blocks"},
+}
+READ["xgboost of three"]["nullable"] = "_blocks"
 
 
-def test_lists_and_frames_of_stored_models_are_not_checked_again(
-    tmp_path: Path,
-) -> None:
-    model = kinds.MODELS["xgboost of three"].fitted()
-    skforge.save(plain(model).fit(kinds.X), tmp_path / "model.skforge")
-    stored: Any = skforge.load(tmp_path / "model.skforge")
-    assert readers_of(stored, kinds.X.tolist()) == "of_list"
-    assert readers_of(stored, forms.framed(kinds.X)) == "_one_block"
+@pytest.mark.parametrize("name", READ)
+def test_ordinary_rows_are_not_checked_again(name: str, tmp_path: Path) -> None:
+    """Blocks of each kind are planned once."""
+    kind = EVERY[name]
+    rows = kinds.ROWS[kind.on]
+    fast = plain(kind.fitted()).fit(rows)
+    frame = forms.framed(rows) if isinstance(rows, np.ndarray) else rows
+    for change, reader in READ[name].items():
+        assert readers_of(fast, CHANGES[change](frame)) == reader
+    if name == "xgboost of three":
+        stored = saved(fast, tmp_path)
+        for change in ("list", "none"):
+            assert readers_of(stored, CHANGES[change](frame)) == READ[name][change]
 
 
 @pytest.mark.parametrize("calls", [1, 3, 20])
@@ -200,39 +211,17 @@ def test_ordinary_frames_of_histogram_boosting_are_not_checked_again() -> None:
     assert readers_of(fast, gaps) == "of_source"
 
 
-@pytest.mark.parametrize(
-    ("name", "change"),
-    [
-        ("xgboost of categories", "copy"),
-        ("lightgbm of categories", "copy"),
-        ("forest of three names", "objects"),
-        ("calibrated, sigmoid, forest, two", "objects"),
-        ("catboost of a frame", "objects"),
-        ("catboost of a frame", "convert_dtypes"),
-    ],
-)
-def test_blocks_of_each_kind_are_planned_once(name: str, change: str) -> None:
-    kind = EVERY[name]
-    frame = pd.DataFrame(kinds.ROWS[kind.on])
-    fast = plain(kind.fitted()).fit(frame)
-    frame = frame.astype(object) if change == "objects" else getattr(frame, change)()
-    assert readers_of(fast, frame) == "_blocks"
-
-
 @pytest.mark.parametrize("name", ["xgboost of three", "forest of three"])
-@pytest.mark.parametrize("make", ["list", "frame", "mixed", "polars", "pyarrow"])
+@pytest.mark.parametrize("make", ["list", "none", "mixed", "polars", "pyarrow"])
 def test_many_rows_are_read_once(name: str, make: str) -> None:
     """What reads them for an entry that declines them is the second to read them."""
     fast = plain(kinds.MODELS[name].fitted()).fit(kinds.X)
     frame = forms.framed(np.tile(kinds.X, (4, 1))[:512])
-    mixed = frame.astype({"c": "int64", "b": "float32"})
     rows = {
-        "list": lambda: frame.to_numpy().tolist(),
-        "frame": lambda: frame,
-        "mixed": lambda: mixed,
-        "polars": lambda: pl.DataFrame(frame.to_numpy(), [*frame.columns]),
-        "pyarrow": lambda: pa.table(dict(frame.items())),
-    }[make]()
+        **{change: CHANGES[change](frame) for change in ("list", "none", "mixed")},
+        "polars": pl.DataFrame(frame.to_numpy(), [*frame.columns]),
+        "pyarrow": pa.table(dict(frame.items())),
+    }[make]
     for _ in range(3):
         fast.predict(rows)
     form = fast._predictor.known_forms["predict", type(rows)][-1]
@@ -265,14 +254,13 @@ def test_labels_that_are_equal_and_of_another_type_are_another_form() -> None:
     fast = plain(model).fit(kinds.X)
     frame = pd.DataFrame(kinds.X).rename(columns={1: "x"})
     calls = [frame, frame, frame, frame.rename(columns={0: False})]
-    for X in calls:
-        assert not apart(called(fast.predict, X), called(model.predict, X), X)
+    assert_alike(fast, model, *calls, methods=("predict",))
 
 
 @pytest.mark.parametrize("name", ["xgboost of three", "forest of three names"])
 def test_values_decide_on_rows_of_a_known_form(name: str) -> None:
-    model = kinds.MODELS[name].fitted()
     kind = kinds.MODELS[name]
+    model = kind.fitted()
     fast = plain(model).fit(kinds.ROWS[kind.on])
     base = kinds.base_rows(kind, fast)
     wide = base.astype({base.columns[2]: np.int64})
@@ -285,9 +273,5 @@ def test_values_decide_on_rows_of_a_known_form(name: str) -> None:
                 column = 1 + (value.is_integer() and abs(value) < 2.0**62)
                 X.isetitem(column, X.iloc[:, column].where(X.index != 0, value))
                 X = X.astype(frame.dtypes.to_dict()) if column == 2 else X
-                ours, own = called(fast.predict, X), called(model.predict, X)
-                assert not apart(ours, own, X), (value, n)
-        no_rows = frame[:0]
-        assert not apart(
-            called(fast.predict, no_rows), called(model.predict, no_rows), no_rows
-        )
+                assert_alike(fast, model, X, methods=("predict",))
+        assert_alike(fast, model, frame[:0], methods=("predict",))

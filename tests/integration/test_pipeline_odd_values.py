@@ -162,8 +162,10 @@ def numbers(*values, n=300):
 
 
 def before_a_tree(step, X):
+    """Return a pipeline of a step and a tree, and what is compiled of it."""
     score = pd.DataFrame(X).select_dtypes("number").fillna(-3).sum(axis=1)
-    return make_pipeline(step, DecisionTreeRegressor(max_depth=8)).fit(X, score)
+    model = make_pipeline(step, DecisionTreeRegressor(max_depth=8)).fit(X, score)
+    return model, plain(model).fit(X)
 
 
 @pytest.fixture
@@ -191,8 +193,7 @@ def test_a_missing_value_where_an_indicator_saw_none(marker, asked):
     X = numbers(marker, 0.0, 1.0, 2.0)
     X[:, 2] = 1 + np.arange(len(X)) % 2
     step = make_union("passthrough", MissingIndicator(missing_values=marker))
-    model = before_a_tree(step, X)
-    fast = plain(model).fit(X)
+    model, fast = before_a_tree(step, X)
     bad = X[:4].copy()
     bad[3, 2] = marker
     assert answers(fast, model, X, asked) == "kernels"
@@ -213,8 +214,7 @@ def test_a_marker_among_texts_where_an_indicator_saw_none(asked, tmp_path):
     step = make_column_transformer(
         (MissingIndicator(missing_values="?"), ["a", "b"]), ("passthrough", ["n"])
     )
-    model = before_a_tree(step, X)
-    fast = plain(model).fit(X)
+    model, fast = before_a_tree(step, X)
     loaded = saved(fast, tmp_path)
     for rows in (X, X.assign(a="new", b="other"), with_value(X, "a", None)):
         assert answers(fast, model, rows, asked) == "kernels"
@@ -238,8 +238,7 @@ def test_an_imputer_of_fractions_gets_whole_numbers(strategy, asked, tmp_path):
     """It refuses them, or cuts the fraction off what it fills in."""
     X = numbers(-1, 0.0, 0.5, 0.5, 0.5, 1.0, 2.0)
     step = SimpleImputer(missing_values=-1, strategy=strategy, fill_value=0.5)
-    model = before_a_tree(step, X)
-    fast = plain(model).fit(X)
+    model, fast = before_a_tree(step, X)
     loaded = saved(fast, tmp_path)
     whole = np.random.default_rng(1).integers(-1, 3, (8, 3))
     signed = [code for code in WHOLE if strategy == "constant" or code[0] == "i"]
@@ -259,8 +258,7 @@ def test_an_imputer_of_fractions_gets_columns_of_whole_numbers(asked):
     X = pd.DataFrame(numbers(-1, 0.0, 0.5, 1.0, 2.0), columns=list("abc"))
     fill = SimpleImputer(missing_values=-1, strategy="constant", fill_value=0.5)
     step = make_column_transformer((fill, ["a", "b"]), ("passthrough", ["c"]))
-    model = before_a_tree(step, X)
-    fast = plain(model).fit(X)
+    model, fast = before_a_tree(step, X)
     rows = X.iloc[:6].round()
     for dtypes, who in (
         ({"c": "i8"}, "kernels"),
@@ -277,8 +275,7 @@ def test_whole_numbers_that_no_step_treats_in_its_own_way(asked):
     fill = SimpleImputer(strategy="most_frequent")
     codes = pre.OneHotEncoder(handle_unknown="ignore")
     for step in (make_pipeline(fill, codes), make_pipeline(fill, pre.StandardScaler())):
-        model = before_a_tree(step, X)
-        fast = plain(model).fit(X)
+        model, fast = before_a_tree(step, X)
         for code in WHOLE:
             rows = np.random.default_rng(1).integers(0, 5, (8, 3)).astype(code)
             assert answers(fast, model, rows, asked) == "kernels"
@@ -287,8 +284,7 @@ def test_whole_numbers_that_no_step_treats_in_its_own_way(asked):
 def test_unknown_unsigned_numbers_before_an_encoder_of_negative_ones(asked):
     """It writes the first category in their place, which wraps around."""
     X = numbers(-7.5, 0.5, 1.0, 2.0)
-    model = before_a_tree(pre.TargetEncoder(cv=2), X)
-    fast = plain(model).fit(X)
+    model, fast = before_a_tree(pre.TargetEncoder(cv=2), X)
     for code in WHOLE:
         who = "pipeline" if code[0] == "u" else "kernels"
         assert answers(fast, model, np.full((2, 3), 9, code), asked) == who
@@ -308,8 +304,7 @@ def test_an_imputer_of_a_column_without_values(keep, strategy, asked):
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # about the column
-            model = before_a_tree(step, X)
-            fast = plain(model).fit(X)
+            model, fast = before_a_tree(step, X)
         filled = np.where(np.isnan(X), 5.0, X)
         for rows in (X, filled, X[:1], X[:, :2]):
             answers(fast, model, rows, asked)
@@ -320,8 +315,7 @@ def test_an_encoder_that_has_seen_missing_values_alone(unknown, asked):
     X = numbers(0.0, 1.0, 2.0)
     X[:, 1] = np.nan
     codes = pre.OneHotEncoder(handle_unknown=unknown, drop="if_binary")
-    model = before_a_tree(codes, X)
-    fast = plain(model).fit(X)
+    model, fast = before_a_tree(codes, X)
     for value in (0.0, 7.5, np.nan):
         rows = X[:3].copy()
         rows[1, 1] = value
@@ -333,8 +327,7 @@ def test_an_encoder_that_knows_no_text_of_its_column(asked):
     X = texts()
     steps = make_pipeline(pre.TargetEncoder(cv=3), pre.OneHotEncoder(drop="first"))
     steps.set_params(onehotencoder__handle_unknown="ignore")
-    model = before_a_tree(make_column_transformer((steps, ["a", "b"])), X)
-    fast = plain(model).fit(X)
+    model, fast = before_a_tree(make_column_transformer((steps, ["a", "b"])), X)
     answers(fast, model, X, asked)
     answers(fast, model, with_value(X, "a", "new"), asked)
 
@@ -344,8 +337,7 @@ def test_a_nested_step_that_names_columns(asked):
     X = numbers(0.0, 1.0, 2.0)
     named = pre.FunctionTransformer(feature_names_out="one-to-one")
     steps = make_pipeline(make_pipeline(named, pre.StandardScaler()), pre.Binarizer())
-    model = before_a_tree(steps, X)
-    fast = plain(model).fit(X)
+    model, fast = before_a_tree(steps, X)
     assert answers(fast, model, X, asked) == "kernels"
     answers(fast, model, pd.DataFrame(X), asked)
 
