@@ -62,12 +62,8 @@ def test_multi_output_regressors_are_one_forest(tmp_path):
     skforge.export(compiled(wrapper), tmp_path / "c", kind="c")
     within = make_pipeline(SCALER, wrapper).fit(X, TARGETS["columns"])
     same(skforge.compile_forest(within).predict(X), within.predict(X))
-
-
-def test_multi_output_regressors_of_other_links():
-    wrapper = WRAPPERS["outputs of another link"].fitted()
     with pytest.raises(UnsupportedModelError, match="MultiOutputRegressor computes"):
-        load_forest(wrapper)
+        load_forest(WRAPPERS["outputs of another link"].fitted())
 
 
 @pytest.mark.filterwarnings("ignore:Label")
@@ -80,12 +76,8 @@ def test_one_vs_rest_with_constants():
         fast.decision_function(X)
     same(fast.predict(X), wrapper.predict(X))
     same(fast.predict_proba(X), wrapper.predict_proba(X))
-
-
-def test_one_vs_rest_over_regressors():
-    wrapper = multiclass.OneVsRestClassifier(REGRESSORS["forest"]).fit(X, THREE)
-    fast = compiled(wrapper)
-    same(fast.predict(X), wrapper.predict(X))
+    of_values = multiclass.OneVsRestClassifier(REGRESSORS["forest"]).fit(X, THREE)
+    same(compiled(of_values).predict(X), of_values.predict(X))
 
 
 # ------------------------------------------------------------------ as an estimator
@@ -286,18 +278,14 @@ def test_members_that_are_no_forests_are_refused(fitted):
         plain(wrapper).fit(X, TWO)
 
 
-def test_subclasses_are_refused():
+def test_subclasses_are_refused_and_prefit_is_heeded():
     class Own(CalibratedClassifierCV):
         pass
 
     with pytest.raises(UnsupportedModelError, match="Own"):
         compiled(Own(CLASSIFIERS["gb"], cv=2).fit(X, TWO))
-
-
-def test_an_unfitted_wrapper_with_prefit():
-    wrapper = CalibratedClassifierCV(CLASSIFIERS["forest"])
     with pytest.raises(NotFittedError):
-        CompiledForest(wrapper, prefit=True).fit(X)
+        CompiledForest(CalibratedClassifierCV(CLASSIFIERS["gb"]), prefit=True).fit(X)
 
 
 @pytest.mark.filterwarnings("ignore:.*was saved by skforge.save:FutureWarning")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import pickle
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from lightgbm import LGBMClassifier
+from scipy import sparse
+from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import make_classification
 from sklearn.ensemble import GradientBoostingClassifier, RandomForestClassifier
@@ -24,9 +25,11 @@ from skforge import CompiledForest, Schedule
 from skforge._container import Container
 from skforge.compiler.forest.reference import reference_leaves
 from skforge.exceptions import VerificationError, VerificationWarning
+from skforge.persistence import artifact
 from skforge.prediction import blocks, door, made_rows
 from skforge.prediction.forms_met import form_of
 from skforge.prediction.made_rows import Known
+from skforge.prediction.stored_forms import _table
 from skforge.runtime.mappings import Mappings
 from skforge.sources.base import Answers, Source
 from skforge.sources.plain import PlainRows
@@ -42,6 +45,7 @@ pytestmark = [
 X, Y = make_classification(200, 6, n_informative=4, random_state=0)
 FRAME = pd.DataFrame(X, columns=forms.COLUMNS)
 ONE_KERNEL = Schedule()
+FOREST = RandomForestClassifier(5, max_depth=4, random_state=0)
 NARROW = FRAME.astype(np.float32)
 
 
@@ -51,7 +55,7 @@ def plain(model: Any, rows: Any) -> CompiledForest:
 
 @pytest.fixture
 def fast() -> CompiledForest:
-    return plain(RandomForestClassifier(5, max_depth=4, random_state=0).fit(X, Y), X)
+    return plain(clone(FOREST).fit(X, Y), X)
 
 
 @pytest.fixture
@@ -84,7 +88,7 @@ def mistaken(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_new_form_costs_two_calls_of_the_model(asked: list[str]) -> None:
-    model = RandomForestClassifier(5, max_depth=4, random_state=0).fit(FRAME, Y)
+    model = clone(FOREST).fit(FRAME, Y)
     fast = plain(model, FRAME)
     fast.predict_proba(X)
     del asked[:]
@@ -145,31 +149,20 @@ def test_every_dtype_meets_the_model(
         assert np.array_equal(fast.predict(whole), fast.estimator_.predict(whole))
 
 
-METHODS: dict[str, Callable[[Any, Any], Any]] = {
-    "predict_log_proba": lambda model, rows: model.predict_log_proba(rows),
-    "decision_function": lambda model, rows: model.decision_function(rows),
-}
-
-
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ["predict_log_proba", "decision_function", "apply"])
 def test_every_method_meets_the_model(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = GradientBoostingClassifier(n_estimators=5, random_state=0).fit(X, Y)
-    fast, ask = plain(model, X), METHODS[method]
-    expected = ask(model, FRAME)
-    mistaken(monkeypatch)
+    fast, rows = plain(model, X), X if method == "apply" else FRAME
+    expected = getattr(model, method)(rows)
+    if method == "apply":
+        own = Answers.leaves
+        monkeypatch.setattr(Answers, "leaves", lambda *given: own(*given) + 1)
+    else:
+        mistaken(monkeypatch)
     with pytest.warns(VerificationWarning, match=method.partition("_log")[0]):
-        assert np.array_equal(ask(fast, FRAME), expected)
-
-
-def test_leaves_meet_the_model(
-    fast: CompiledForest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own, expected = Answers.leaves, fast.estimator_.apply(X)
-    monkeypatch.setattr(Answers, "leaves", lambda *given: own(*given) + 1)
-    with pytest.warns(VerificationWarning, match="apply of these rows"):
-        assert np.array_equal(fast.apply(X), expected)
+        assert np.array_equal(getattr(fast, method)(rows), expected)
 
 
 def test_rounds_meet_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,7 +194,7 @@ def test_stages_meet_the_model(library: str, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_mappings_meet_the_model_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = RandomForestClassifier(5, max_depth=4, random_state=0).fit(FRAME, Y)
+    model = clone(FOREST).fit(FRAME, Y)
     fast, own = plain(model, FRAME), Mappings._values
     row = FRAME.to_dict("records")[0]
 
@@ -223,13 +216,7 @@ def test_rows_that_are_misread_are_not_explained(
     with pytest.warns(VerificationWarning, match="predict_raw"):  # noqa: SIM117
         with pytest.raises(VerificationError, match="they are not explained"):
             fast.predict_contribs(FRAME)
-
-
-def test_out_gets_the_model_s_answers(
-    fast: CompiledForest, monkeypatch: pytest.MonkeyPatch
-) -> None:
     out = np.empty((len(X), 2))
-    mistaken(monkeypatch)
     with pytest.warns(VerificationWarning):
         fast.predict_proba(FRAME, out=out)
     assert np.array_equal(out, fast.estimator_.predict_proba(FRAME))
@@ -240,7 +227,7 @@ def test_answers_that_are_written_over_their_rows(
 ) -> None:
     monkeypatch.setattr(blocks, "MOST_VALUES", 256)
     monkeypatch.setattr(blocks, "BLOCK_VALUES", 256)
-    model = RandomForestClassifier(5, max_depth=4, random_state=0).fit(X[:, :2], Y)
+    model = clone(FOREST).fit(X[:, :2], Y)
     fast = plain(model, X[:, :2])
     rows = np.ascontiguousarray(X[:, :2])
     expected = model.predict_proba(rows)
@@ -282,11 +269,8 @@ def test_made_rows_have_the_form_of_those_given(name: str) -> None:
 def test_made_rows_of_numbers_and_texts(name: str) -> None:
     random = np.random.default_rng(0)
     frame = pd.DataFrame(random.gamma(2, 9, (9, 5)), columns=forms.PASSENGER_NUMBERS)
-    frame = (
-        (frame > 20)
-        .astype(float)
-        .assign(sex=["m", "f", "m"] * 3, port=["S", "C", "Q"] * 3)
-    )
+    frame = (frame > 20).astype(float)
+    frame = frame.assign(sex=["m", "f", "m"] * 3, port=["S", "C", "Q"] * 3)
     rows = forms.PASSENGERS[name](frame)
     made = made_rows.made_rows(rows, {}, list(frame))
     assert [form_of(batch) for batch, _ in made] == [form_of(rows)] * 2
@@ -404,8 +388,6 @@ def test_save_refuses_a_file_that_answers_otherwise(
         return (found[0] * 2, found[1]) if stored and found else found
 
     fast_of: dict[str, Any] = {}
-    from skforge.persistence import artifact
-
     load = artifact.from_bytes
 
     def loaded(*given: Any) -> Any:
@@ -442,9 +424,7 @@ def test_large_whole_numbers_of_batches_are_rounded_as_by_lightgbm(gaps: bool) -
 
 
 def test_tables_that_save_compares_have_no_index():
-    pd, pa = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
-    from skforge.prediction.stored_forms import _table
-
+    pa = pytest.importorskip("pyarrow")
     frame = pd.DataFrame({"a": [1.0, 2.0, 3.0, 4.0]}).iloc[[0, 1, 3]]
     table = _table(frame)
     assert isinstance(table, pa.Table)
@@ -498,8 +478,6 @@ def test_save_asks_for_one_mapping_alone() -> None:
 
 @pytest.mark.parametrize("form", ["dok_matrix", "a date", "no finite threshold"])
 def test_odd_forms_meet_the_model(form: str) -> None:
-    from scipy import sparse
-
     gaps = np.where(X[:, :1] > 0, np.nan, 1.0)
     trained = {"a date": FRAME.assign(a=FRAME["a"] * 9)}.get(form, X)
     if form == "no finite threshold":

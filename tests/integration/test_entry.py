@@ -387,10 +387,6 @@ def test_catboosts_exponentials(function, n_outputs):
             check_all_outputs(replace(forest, leaf_value=leaves), sizes)
 
 
-def test_catboosts_exponentials_of_float32_sums_have_no_entry():
-    assert compiled(forest_of(1, "fast_exp")).entry("transformed") is None
-
-
 def test_a_raw_score_of_zero_is_cut_as_each_source_cuts_it():
     base, leaves = np.zeros(1), np.zeros((40, 1))
     of_one = {"gb_logistic": 1, "gb_exponential": 1, "hist_logistic": 0, "sigmoid": 0}
@@ -470,6 +466,8 @@ def test_outputs_a_forest_does_not_have_are_none():
         assert compiled(several).entry("labels") is not None
     marked = compiled(replace(forest_of(1), missing_value=-999.0))
     assert marked.entry("raw") is None
+    sums_of_float32 = compiled(forest_of(1, "fast_exp"))  # of CatBoost
+    assert sums_of_float32.entry("transformed") is None
 
 
 @pytest.mark.parametrize(
@@ -744,21 +742,8 @@ def _unaligned() -> np.ndarray:
     return rows
 
 
-def _records() -> np.ndarray:
-    return np.zeros(12, dtype=[("x", "f4", (WIDTH,)), ("y", "u1")])["x"]
-
-
-def _frame() -> Any:
-    import pandas as pd
-
-    return pd.DataFrame(ROWS)
-
-
-def _between_numbers() -> np.ndarray:
-    records = np.zeros((2, WIDTH), [("x", "f4"), ("y", "u2")])
-    return records["x"]
-
-
+RECORDS = np.zeros(12, dtype=[("x", "f4", (WIDTH,)), ("y", "u1")])
+BETWEEN = np.zeros((2, WIDTH), [("x", "f4"), ("y", "u2")])
 DECLINED: dict[str, Callable[[], Any]] = {
     "float16": lambda: ROWS.astype(np.float16),
     "longdouble": lambda: ROWS.astype(np.longdouble),
@@ -772,10 +757,10 @@ DECLINED: dict[str, Callable[[], Any]] = {
     "strings": lambda: ROWS.astype("U8"),
     "dates": lambda: np.zeros(ROWS.shape, "M8[s]"),
     "records": lambda: np.zeros(ROWS.shape, [("x", "f4")]),
-    "rows of records": _records,
+    "rows of records": lambda: RECORDS["x"],
     "many rows of Fortran order": lambda: np.asfortranarray(np.tile(ROWS, (40, 1))),
     "columns too large for float32": lambda: np.full((1, 2 * WIDTH), 1e39)[:, ::2],
-    "columns between two numbers": _between_numbers,
+    "columns between two numbers": lambda: BETWEEN["x"],
     "unaligned": _unaligned,
     "0 rows": lambda: ROWS[:0],
     "1-D": lambda: ROWS[0],
@@ -795,7 +780,7 @@ DECLINED: dict[str, Callable[[], Any]] = {
     "subclass": lambda: ROWS.view(Rows),
     "memoryview": lambda: memoryview(ROWS),
     "bytes": lambda: ROWS.tobytes(),
-    "data frame": _frame,
+    "data frame": lambda: pytest.importorskip("pandas").DataFrame(ROWS),
     "the type itself": lambda: np.ndarray,
 }
 
@@ -1096,15 +1081,13 @@ def _answer(owner: Any, X: Any, **params: Any) -> Any:
     return owner, X, params
 
 
-def method_of(owner: Any) -> tuple[Any, Any]:
-    entry = compiled(forest_of()).entry()
-    return entry, as_method(entry, owner, _answer)
-
-
 def test_a_method_answers_its_owner_and_asks_its_function_for_the_rest():
-    owner, other = _Owner(), _Owner()
-    entry, method = method_of(owner)
+    owner, other, entry = _Owner(), _Owner(), compiled(forest_of()).entry()
+    method = as_method(entry, owner, _answer)
     bound = types.MethodType(method, owner)
+    assert bound.__name__ == "_answer" and bound.__doc__ == "Say what came."
+    assert str(inspect.signature(bound)) == "(X, **params)"
+    assert inspect.ismethod(bound) and bound.__self__ is owner
     assert_equal(bound(ROWS), entry(ROWS))
     wrong = ROWS[:, :2]
     assert bound(wrong)[:2] == (owner, wrong) and bound(wrong)[2] == {}
@@ -1117,19 +1100,6 @@ def test_a_method_answers_its_owner_and_asks_its_function_for_the_rest():
     many = np.zeros((10**6, WIDTH), np.float32)[:200_000]
     assert entry(many) is not None
     assert bound(many)[1] is many  # another number of threads may be asked for
-
-
-def test_a_method_looks_like_its_function():
-    owner = _Owner()
-    bound = types.MethodType(method_of(owner)[1], owner)
-    assert bound.__name__ == "_answer" and bound.__doc__ == "Say what came."
-    assert str(inspect.signature(bound)) == "(X, **params)"
-    assert inspect.ismethod(bound) and bound.__self__ is owner
-
-
-def test_a_retired_method_asks_its_function():
-    owner = _Owner()
-    entry, method = method_of(owner)
     retire(entry)
     assert method(owner, ROWS)[0] is owner
     assert entry(ROWS) is not None
@@ -1143,13 +1113,14 @@ def test_a_method_raises_what_its_function_raises_and_leaks_nothing():
     entry = compiled(forest_of()).entry()
     method = as_method(entry, owner, refuse)
     wrong = ROWS[:, :2]
-    kept = [sys.getrefcount(thing) for thing in (owner, wrong, ROWS, refuse, method)]
+    things = owner, wrong, ROWS, refuse, method
+    kept = [sys.getrefcount(thing) for thing in things]
     for _ in range(1000):
         with pytest.raises(KeyError):
             method(owner, wrong)
         method(owner, ROWS)
-    after = [sys.getrefcount(thing) for thing in (owner, wrong, ROWS, refuse, method)]
-    assert after == kept
+    assert [sys.getrefcount(thing) for thing in things] == kept
+    del things
     holder = weakref.ref(entry.__self__)
     del entry, method
     gc.collect()

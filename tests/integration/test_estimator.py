@@ -436,6 +436,8 @@ def test_copies_compile_again_when_needed(how, tmp_path):
     assert loaded.target_ == compiled.target_
     assert same(loaded.predict(X), compiled.predict(X))
     assert same(loaded.apply(X), compiled.apply(X))
+    unfitted = COPIES[how](CompiledForest(forest()), tmp_path / "model.joblib")
+    assert same(unfitted.fit(X, Y).predict(X), FITTED.predict(X))
 
 
 def test_the_state_has_no_machine_code():
@@ -460,11 +462,6 @@ def test_another_version_warns():
         f"{__version__}; identical predictions are promised only for the same "
         "version. Fit it again."
     ]
-
-
-def test_an_unfitted_one_can_be_copied():
-    loaded = pickle.loads(pickle.dumps(CompiledForest(forest())))
-    assert same(loaded.fit(X, Y).predict(X), FITTED.predict(X))
 
 
 # ------------------------------------------------------------ metadata routing
