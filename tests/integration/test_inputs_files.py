@@ -7,11 +7,12 @@ import json
 import joblib
 import numpy as np
 import pytest
+from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor
+from sklearn.tree import DecisionTreeRegressor
 
-import skforge
 from skforge import compile_forest, load_forest
 from skforge.exceptions import InvalidInputError, SourceNeededError
-from tests.comparing import refusal
+from tests.comparing import refusal, saved
 from tests.plain import plain
 
 xgb = pytest.importorskip("xgboost")
@@ -56,8 +57,7 @@ class Case:
             self.forms[suffix] = fast
             self.forms[f"{suffix} core"] = compile_forest(load_forest(path))
         for name in ("memory", "ubj"):
-            skforge.save(self.forms[name], folder / "a.skforge")
-            self.forms[f"{name} saved"] = skforge.load(folder / "a.skforge")
+            self.forms[f"{name} saved"] = saved(self.forms[name], folder)
         joblib.dump(self.forms["json"], folder / "a.joblib")
         self.forms["json dumped"] = joblib.load(folder / "a.joblib")
 
@@ -154,6 +154,7 @@ def refusals(names):
         "column 'c' held categories in training, but holds none here; convert it to "
         "categories, or pass an array of their codes."
     )
+    order, numbers = frame[["c", "x", "n"]], frame["n"].astype(str).astype(object)
     found = {
         "new": (frame.assign(c=used), new),
         "codes": (frame.assign(c=frame["c"].cat.codes), lost),
@@ -164,12 +165,12 @@ def refusals(names):
             "to numbers.",
         ),
         "order": (
-            frame[["c", "x", "n"]],
+            order,
             "the columns are ['c', 'x', 'n'], but the model was trained on "
             "['x', 'c', 'n']; pass X[names] with the columns in that order.",
         ),
         "text": (
-            frame.assign(n=frame["n"].astype(str).astype(object)),
+            frame.assign(n=numbers),
             "column 'n' has the dtype object, which is not plain numbers; convert it "
             "to float64.",
         ),
@@ -188,10 +189,8 @@ def test_frames_that_model_files_refuse(kind, tmp_path):
     case = Case(kind, True, tmp_path)
     for rows, sentence in refusals(NAMES[kind]).values():
         for form in ("json", "ubj", "json core", "ubj saved", "json dumped"):
-            assert (
-                refusal(InvalidInputError, case.forms[form].predict_raw, rows)
-                == sentence
-            )
+            ask = case.forms[form].predict_raw
+            assert refusal(InvalidInputError, ask, rows) == sentence
         with pytest.raises((InvalidInputError, SourceNeededError)):
             case.forms["memory saved"].predict_raw(rows)
 
@@ -260,8 +259,6 @@ def test_gaps_and_kinds_of_numbers_in_tables(tmp_path):
 
 
 def test_names_of_columns_count_for_forests_of_scikit_learn():
-    from sklearn.ensemble import RandomForestRegressor
-
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(rng.normal(size=(50, 2)), columns=["a", "b"])
     model = RandomForestRegressor(4, random_state=0).fit(frame, frame["a"])
@@ -295,9 +292,8 @@ def fine(tmp_path_factory):
     exact = np.column_stack([values, np.zeros(17)])
     assert (booster.predict(exact) != booster.predict(exact.astype("f4"))).any()
     fast = plain(path).fit(exact)
-    skforge.save(plain(booster).fit(exact), path.parent / "a.skforge")
-    forms = [fast, compile_forest(load_forest(path))]
-    return booster, [*forms, skforge.load(path.parent / "a.skforge")], exact
+    file = saved(plain(booster).fit(exact), path.parent)
+    return booster, [fast, compile_forest(load_forest(path)), file], exact
 
 
 DTYPES = ["?", "i1", "i4", "i8", "u2", "u8", "f2", "f4", "f8", ">f8", ">i8", "g", "O"]
@@ -327,10 +323,8 @@ def test_arrays_are_cast_as_lightgbm_casts_them(fine, dtype):
 def test_frames_are_cast_as_lightgbm_casts_them(fine, dtype):
     booster, forms, exact = fine
     exact = np.minimum(exact, np.iinfo("i2").max) if dtype == "int16" else exact
-    for rows in (
-        pd.DataFrame(exact).astype(dtype),
-        pd.DataFrame(exact).astype({0: dtype}),
-    ):
+    frame = pd.DataFrame(exact)
+    for rows in (frame.astype(dtype), frame.astype({0: dtype})):
         expected = booster.predict(rows)
         for model in forms:
             np.testing.assert_array_equal(model.predict_raw(rows), expected)
@@ -379,9 +373,6 @@ def test_sparse_rows_with_several_entries_of_a_place_are_refused(fine):
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_arrays_are_cast_as_xgboost_and_scikit_learn_cast_them(dtype, tmp_path):
-    from sklearn.ensemble import HistGradientBoostingRegressor
-    from sklearn.tree import DecisionTreeRegressor
-
     rng = np.random.default_rng(0)
     with np.errstate(all="ignore"):
         rows = (FIRST + rng.integers(-9, 9, (60, 2))).astype(np.int64).astype(dtype)
