@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import pickle
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -102,9 +101,7 @@ def test_a_new_form_costs_two_calls_of_the_model(asked: list[str]) -> None:
         assert asked == []
 
 
-def test_a_misread_form_is_answered_by_the_model(
-    fast: CompiledForest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_misread_form_is_answered_by_the_model(fast, monkeypatch):
     expected = fast.estimator_.predict_proba(FRAME)
     mistaken(monkeypatch)
     with pytest.warns(VerificationWarning) as caught:
@@ -125,18 +122,14 @@ def test_a_misread_form_is_answered_by_the_model(
     assert fast.counters()["library"]["calls"] == before + 1
 
 
-def test_nothing_is_compared_if_it_is_switched_off(
-    fast: CompiledForest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_compared_if_it_is_switched_off(fast, monkeypatch):
     monkeypatch.setenv("SKFORGE_CHECK", "off")
     fast = pickle.loads(pickle.dumps(fast))
     mistaken(monkeypatch)
     assert (fast.predict_proba(FRAME) != fast.estimator_.predict_proba(FRAME)).any()
 
 
-def test_every_dtype_meets_the_model(
-    fast: CompiledForest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_dtype_meets_the_model(fast, monkeypatch):
     own = PlainRows._array
 
     def read(rows: PlainRows, given: Any) -> Any:
@@ -150,9 +143,7 @@ def test_every_dtype_meets_the_model(
 
 
 @pytest.mark.parametrize("method", ["predict_log_proba", "decision_function", "apply"])
-def test_every_method_meets_the_model(
-    method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_method_meets_the_model(method, monkeypatch):
     model = GradientBoostingClassifier(n_estimators=5, random_state=0).fit(X, Y)
     fast, rows = plain(model, X), X if method == "apply" else FRAME
     expected = getattr(model, method)(rows)
@@ -209,9 +200,7 @@ def test_mappings_meet_the_model_one_by_one(monkeypatch: pytest.MonkeyPatch) -> 
     assert np.array_equal(fast.predict_proba(turned), model.predict_proba(FRAME[:1]))
 
 
-def test_rows_that_are_misread_are_not_explained(
-    fast: CompiledForest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_that_are_misread_are_not_explained(fast, monkeypatch):
     mistaken(monkeypatch)
     with pytest.warns(VerificationWarning, match="predict_raw"):  # noqa: SIM117
         with pytest.raises(VerificationError, match="they are not explained"):
@@ -222,9 +211,7 @@ def test_rows_that_are_misread_are_not_explained(
     assert np.array_equal(out, fast.estimator_.predict_proba(FRAME))
 
 
-def test_answers_that_are_written_over_their_rows(
-    fast: CompiledForest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_answers_that_are_written_over_their_rows(fast, monkeypatch):
     monkeypatch.setattr(blocks, "MOST_VALUES", 256)
     monkeypatch.setattr(blocks, "BLOCK_VALUES", 256)
     model = clone(FOREST).fit(X[:, :2], Y)
@@ -311,9 +298,7 @@ def test_rows_of_wide_forests_have_values_in_the_columns_that_are_tested() -> No
         assert {*np.flatnonzero(several)} == {*known} <= {*range(3000)}
 
 
-def test_rows_that_the_model_refuses_are_refused(
-    fast: CompiledForest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_that_the_model_refuses_are_refused(fast, monkeypatch):
     def refuses(source: Source, method: str, rows: Any, **params: Any) -> Any:
         raise TypeError("no such rows")
 
@@ -325,9 +310,7 @@ def test_rows_that_the_model_refuses_are_refused(
         fast.predict_proba(FRAME)
 
 
-def test_a_comparison_that_fails_breaks_no_call(
-    fast: CompiledForest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_comparison_that_fails_breaks_no_call(fast, monkeypatch):
     def fails(*_: Any) -> Any:
         raise RuntimeError("an error of the comparison")
 
@@ -374,9 +357,7 @@ def test_a_file_says_what_was_compared() -> None:
         assert asked == (methods if tables else ["predict_proba"])
 
 
-def test_save_refuses_a_file_that_answers_otherwise(
-    fast: CompiledForest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_save_refuses_a_file_that_answers_otherwise(fast, tmp_path, monkeypatch):
     path = tmp_path / "fast.skforge"
     skforge.save(fast, path)
     before = path.read_bytes()

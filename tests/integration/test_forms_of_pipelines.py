@@ -257,9 +257,7 @@ def test_arrays_and_lists_with_texts(kind: str) -> None:
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", FORMS)
-def test_fit_of_a_loaded_pipeline_takes_what_its_predict_takes(
-    name: str, tmp_path: Path
-) -> None:
+def test_fit_of_a_loaded_pipeline_takes_what_its_predict_takes(name, tmp_path):
     model = fitted("median", "forest")
     fast, rows = plain(model).fit(FRAME), FORMS[name](FRAME)
     expected = fast.predict_proba(rows)
@@ -283,9 +281,7 @@ def test_fit_of_a_loaded_wrapper(name: str) -> None:
     assert_alike(fast.drop_estimator().fit(rows), model, rows, FRAME)
 
 
-def test_fit_of_a_loaded_pipeline_compares_the_forest_of_the_form(
-    monkeypatch: Any,
-) -> None:
+def test_fit_of_a_loaded_pipeline_compares_the_forest_of_the_form(monkeypatch):
     fast = plain(fitted("standard", "forest")).fit(FRAME)
     rows = FORMS["float32"](FRAME)
     fast.predict(rows)

@@ -102,9 +102,7 @@ def asked(method: str, model: Any, rows: Any, n: int | None = None) -> Call:
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize("state", ["live", "file"])
 @pytest.mark.parametrize("name", KINDS)
-def test_known_forms_have_the_model_s_answers(
-    name: str, state: str, tmp_path: Path
-) -> None:
+def test_known_forms_have_the_model_s_answers(name, state, tmp_path):
     kind = EVERY[name]
     if kind.part is not None or (state == "file" and not kind.stored):
         pytest.skip("no model of its own to compare with")
@@ -235,9 +233,7 @@ def test_many_rows_are_read_once(name: str, make: str) -> None:
         Edit("sources.known_forms:_blocks", "return rows", "return -rows"),
     ],
 )
-def test_what_reads_a_known_form_is_compared_first(
-    edit: Edit, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_reads_a_known_form_is_compared_first(edit, monkeypatch):
     """With the other reader's answers: a form that is read otherwise is never known."""
     monkeypatch.setenv("SKFORGE_CHECK", "off")
     model = kinds.MODELS["xgboost of three"].fitted()

@@ -537,9 +537,7 @@ ENCODERS = {
 @pytest.mark.parametrize("steps", [[], [SimpleImputer(), PCA(1)]], ids=["all", "some"])
 @pytest.mark.parametrize("dtype", ["str", "category", object])
 @pytest.mark.parametrize("encoder", ENCODERS)
-def test_a_missing_text_alone_and_beside_others(
-    encoder: str, dtype: Any, steps: list[Any], tmp_path: Any
-) -> None:
+def test_a_missing_text_alone_and_beside_others(encoder, dtype, steps, tmp_path):
     """Alone and beside others: NaN, and None where the encoder knows None itself."""
     gaps = LETTERS.isna()
     text = LETTERS.astype(dtype)

@@ -145,9 +145,7 @@ MODELS += [("catboost", kind) for kind in CATBOOST]
 
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize(("library", "kind"), MODELS)
-def test_modules_answer_for_rounds_with_the_librarys_bits(
-    library: str, kind: str
-) -> None:
+def test_modules_answer_for_rounds_with_the_librarys_bits(library, kind):
     model, module = boosted(library, kind)
     rows = rows_of(library)
     raw = [*module.staged_predict_raw(rows)]
@@ -223,9 +221,7 @@ def test_rounds_asked_for_often_get_a_kernel(monkeypatch: Any) -> None:
 @pytest.mark.parametrize(
     ("library", "kind"), [("xgboost", "parallel classes"), ("catboost", "regression")]
 )
-def test_many_rows_are_kept_for_some_rounds_at_a_time(
-    library: str, kind: str, monkeypatch: Any
-) -> None:
+def test_many_rows_are_kept_for_some_rounds_at_a_time(library, kind, monkeypatch):
     _, module = boosted(library, kind)
     rows = np.resize(GAPS, (3000, 6))
     wanted = [*module.staged_predict_raw(rows)]
