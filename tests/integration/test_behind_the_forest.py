@@ -134,54 +134,36 @@ def first_calibrator(wrapper):
     return wrapper.calibrated_classifiers_[0].calibrators[0]
 
 
+ONE = [("a", CLASSIFIERS["gb"])]
+MADE = {
+    "sigmoid": lambda: calibrated("sigmoid"),
+    "isotonic": lambda: calibrated("isotonic"),
+    "function": lambda: of_targets(func=np.arcsinh, inverse_func=np.sinh),
+    "scaler": lambda: of_targets(transformer=pre.StandardScaler()),
+    "pipeline": lambda: of_targets(transformer=make_pipeline(pre.StandardScaler())),
+    "votes": lambda: ensemble.VotingClassifier(ONE).fit(X, TWO),
+    "classes": lambda: rest("gb").fit(X, TARGETS["names"]),
+}
 #: What answers are computed with behind the forest, and how to change it.
 HELPERS = {
-    "sigmoid": (
-        lambda: calibrated("sigmoid"),
-        lambda one: setattr(first_calibrator(one), "a_", 1.0),
-    ),
-    "isotonic": (
-        lambda: calibrated("isotonic"),
-        lambda one: first_calibrator(one).y_thresholds_.fill(0.5),
-    ),
-    "isotonic copy": (
-        lambda: calibrated("isotonic"),
-        lambda one: first_calibrator(one).f_.y.fill(0.5),
-    ),
-    "function": (
-        lambda: of_targets(func=np.arcsinh, inverse_func=np.sinh),
-        lambda one: setattr(one.transformer_, "inverse_func", np.cosh),
-    ),
-    "scaler's array": (
-        lambda: of_targets(transformer=SCALER),
-        lambda one: one.transformer_.mean_.fill(9),
-    ),
-    "scaler's flag": (
-        lambda: of_targets(transformer=SCALER),
-        lambda one: one.transformer_.set_params(with_mean=False),
-    ),
-    "scaler in a pipeline": (
-        lambda: of_targets(transformer=make_pipeline(SCALER)),
-        lambda one: one.transformer_[0].mean_.fill(9),
-    ),
-    "labels of votes": (
-        lambda: ensemble.VotingClassifier([("a", CLASSIFIERS["gb"])]).fit(X, TWO),
-        lambda one: one.le_.classes_.fill(7),
-    ),
-    "labels of classes": (
-        lambda: rest("gb").fit(X, TARGETS["names"]),
-        lambda one: one.label_binarizer_.classes_.fill("no"),
-    ),
+    "sigmoid": lambda one: setattr(first_calibrator(one), "a_", 1.0),
+    "isotonic": lambda one: first_calibrator(one).y_thresholds_.fill(0.5),
+    "isotonic copy": lambda one: first_calibrator(one).f_.y.fill(0.5),
+    "function": lambda one: setattr(one.transformer_, "inverse_func", np.cosh),
+    "scaler array": lambda one: one.transformer_.mean_.fill(9),
+    "scaler flag": lambda one: one.transformer_.set_params(with_mean=False),
+    "pipeline of a scaler": lambda one: one.transformer_[0].mean_.fill(9),
+    "votes": lambda one: one.le_.classes_.fill(7),
+    "classes": lambda one: one.label_binarizer_.classes_.fill("no"),
 }
 
 
 @pytest.mark.parametrize("kind", HELPERS)
 def test_what_is_behind_the_forest_is_a_copy_and_changes_are_noticed(kind):
-    make, change = HELPERS[kind]
-    fast = compiled(wrapper := make())
+    fast = compiled(wrapper := MADE[kind.partition(" ")[0]]())
     before = fast.predict(X), fast.predict(X[:1])
     pickle.dumps(fast)
-    change(wrapper)
+    HELPERS[kind](wrapper)
     same(fast.predict(X), before[0])
     same(fast.predict(X[:1]), before[1])
     for keep in (pickle.dumps, to_bytes):

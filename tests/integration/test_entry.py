@@ -27,6 +27,7 @@ from skforge.compiler.codegen.llvm.emitter import emit_llvm
 from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import OutputSpec
+from skforge.compiler.outputs import answers
 from skforge.compiler.outputs.library import numpy_loop
 from skforge.compiler.outputs.steps import (
     MAX_SCRATCH,
@@ -46,13 +47,6 @@ from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError
 from skforge.exporters import api, library
 from skforge.runtime.entries import KernelTable, as_method, retire
-from tests.answers_of import (
-    apply_transform,
-    decide,
-    decision_function,
-    predict_proba,
-    score_samples,
-)
 from tests.comparing import in_child
 from tests.outputs_of import outputs_of
 
@@ -124,14 +118,7 @@ def wanted(module: CompiledModule, output: str, rows: np.ndarray) -> np.ndarray:
     raw = module.predict_raw(rows, n_jobs=1)  # n_jobs: never through an entry
     if output == "raw":
         return raw
-    functions = {
-        "transformed": apply_transform,
-        "probabilities": predict_proba,
-        "labels": decide,
-        "scores": score_samples,
-        "decision": decision_function,
-    }
-    return np.asarray(functions[output](module.forest, raw))
+    return np.asarray(answers.of_scores(module.forest.answers, output, raw))
 
 
 def assert_equal(found: Any, expected: np.ndarray) -> None:
@@ -144,16 +131,10 @@ def assert_equal(found: Any, expected: np.ndarray) -> None:
 
 def compiled(forest: Forest, **options: Any) -> CompiledModule:
     """Return a module with all kernels; three ranges, compiled in milliseconds."""
-    schedule = Schedule()
-    if "schedule" not in options:
-        options["schedule"] = {
-            (1, 1): schedule,
-            (2, 64): schedule.tile("batch", "b0", "b1", 4),
-            (65, None): schedule.tile("batch", "b0", "b1", 8).reorder(
-                "b0", "tree", "b1"
-            ),
-        }
-    module = compile_forest(forest, **options)
+    fours, eights = (Schedule().tile("batch", "b0", "b1", n) for n in (4, 8))
+    ranges = {(1, 1): Schedule(), (2, 64): fours}
+    ranges[65, None] = eights.reorder("b0", "tree", "b1")
+    module = compile_forest(forest, **{"schedule": ranges, **options})
     module.compile_all()
     return module
 
@@ -164,19 +145,11 @@ def compiled(forest: Forest, **options: Any) -> CompiledModule:
 KINDS = [
     (n_outputs, transform, row_dtype, sum_dtype)
     for transform, counts in {
-        "identity": (1, 3),
-        "sigmoid": (1, 2, 3, 10),
-        "exp": (1, 3),
-        "hinge": (1,),
-        "softmax": (2, 3, 10),
-        "expectiles": (2, 3),
+        **{"identity": (1, 3), "sigmoid": (1, 2, 3, 10), "exp": (1, 3)},
+        **{"hinge": (1,), "softmax": (2, 3, 10), "expectiles": (2, 3)},
     }.items()
     for n_outputs in counts
-    for row_dtype, sum_dtype in (
-        ("float32", "float32"),
-        ("float32", "float64"),
-        ("float64", "float64"),
-    )
+    for row_dtype, sum_dtype in (("float32",) * 2, ("float32", "float64"), DOUBLE)
 ]
 
 

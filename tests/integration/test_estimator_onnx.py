@@ -10,69 +10,33 @@ from sklearn.base import clone, is_classifier, is_regressor
 
 from skforge import InvalidInputError
 from tests.comparing import refusal
+from tests.onnx_models import make_model, run
 from tests.plain import plain
 
 onnx = pytest.importorskip("onnx")
-onnxruntime = pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxruntime")
 
 X = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
 X[0, 1], X[1, 1] = 0.25, np.nan
 
 
-def model(op, **leaves):
-    """Return a stump on feature 1 and 0.25."""
-    helper, kinds = onnx.helper, onnx.TensorProto
-    node = helper.make_node(
-        op,
-        ["X"],
-        ["label", "scores"] if op == "TreeEnsembleClassifier" else ["target"],
-        domain="ai.onnx.ml",
-        nodes_treeids=[0, 0, 0],
-        nodes_nodeids=[0, 1, 2],
-        nodes_featureids=[1, 0, 0],
-        nodes_modes=["BRANCH_LEQ", "LEAF", "LEAF"],
-        nodes_values=[0.25, 0.0, 0.0],
-        nodes_truenodeids=[1, 0, 0],
-        nodes_falsenodeids=[2, 0, 0],
-        **leaves,
-    )
-    kind = kinds.STRING if "classlabels_strings" in leaves else kinds.FLOAT
-    graph = helper.make_graph(
-        [node],
-        "stump",
-        [helper.make_tensor_value_info("X", kinds.FLOAT, [None, 3])],
-        [helper.make_tensor_value_info(node.output[0], kind, None)]
-        + [helper.make_tensor_value_info("scores", kinds.FLOAT, None)]
-        * (len(node.output) - 1),
-    )
-    opsets = [helper.make_opsetid("ai.onnx.ml", 3), helper.make_opsetid("", 17)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
-
-
-CLASSIFIER = model(
-    "TreeEnsembleClassifier",
-    class_treeids=[0] * 6,
-    class_nodeids=[1, 1, 1, 2, 2, 2],
-    class_ids=[0, 1, 2, 0, 1, 2],
-    class_weights=[0.5, 0.25, 1.5, -1.0, 2.0, 0.125],
-    classlabels_strings=["no", "maybe", "yes"],
-    post_transform="SOFTMAX",
-)
-REGRESSOR = model(
-    "TreeEnsembleRegressor",
-    n_targets=1,
-    target_treeids=[0, 0],
-    target_nodeids=[1, 2],
-    target_ids=[0, 0],
-    target_weights=[0.5, -3.0],
-)
-
-
-def run(source):
-    session = onnxruntime.InferenceSession(
-        source.SerializeToString(), providers=["CPUExecutionProvider"]
-    )
-    return session.run(None, {"X": X})
+#: A stump on feature 1 and 0.25.
+STUMP = {"nodes_treeids": [0] * 3, "nodes_nodeids": [0, 1, 2]}
+STUMP |= {"nodes_featureids": [1, 0, 0], "nodes_values": [0.25, 0.0, 0.0]}
+STUMP |= {"nodes_truenodeids": [1, 0, 0], "nodes_falsenodeids": [2, 0, 0]}
+STUMP["nodes_modes"] = ["BRANCH_LEQ", "LEAF", "LEAF"]
+CLASSES = {
+    "class_treeids": [0] * 6,
+    "class_nodeids": [1, 1, 1, 2, 2, 2],
+    "class_ids": [0, 1, 2] * 2,
+    "class_weights": [0.5, 0.25, 1.5, -1.0, 2.0, 0.125],
+    "classlabels_strings": ["no", "maybe", "yes"],
+    "post_transform": "SOFTMAX",
+}
+TARGETS = {"target_treeids": [0, 0], "target_nodeids": [1, 2], "n_targets": 1}
+TARGETS |= {"target_ids": [0, 0], "target_weights": [0.5, -3.0]}
+CLASSIFIER = make_model("TreeEnsembleClassifier", STUMP | CLASSES, 3)
+REGRESSOR = make_model("TreeEnsembleRegressor", STUMP | TARGETS, 3)
 
 
 @pytest.mark.parametrize("kind", ["model", "file", "clone", "pickle"])
@@ -88,7 +52,7 @@ def test_classifiers_give_labels_and_scores(kind, tmp_path):
     compiled.fit(X)
     if kind == "pickle":
         compiled = pickle.loads(pickle.dumps(compiled))
-    label, scores = run(CLASSIFIER)
+    label, scores = run(CLASSIFIER, X)
     assert compiled.predict(X).tolist() == label.tolist()
     assert np.array_equal(compiled.predict_proba(X), scores)
     assert compiled.classes_.tolist() == ["no", "maybe", "yes"]
@@ -98,7 +62,7 @@ def test_classifiers_give_labels_and_scores(kind, tmp_path):
 def test_regressors_give_targets():
     compiled = plain(REGRESSOR)
     assert is_regressor(compiled)
-    assert np.array_equal(compiled.fit(X).predict(X), run(REGRESSOR)[0][:, 0])
+    assert np.array_equal(compiled.fit(X).predict(X), run(REGRESSOR, X)[0][:, 0])
     assert not hasattr(compiled, "predict_proba")
     assert not hasattr(compiled, "classes_")
 

@@ -155,45 +155,29 @@ REFUSED = {
     "svc": (svm.SVC(), OTHER),
     "linear": (linear_model.LogisticRegression(), OTHER),
     "dummy": (dummy.DummyClassifier(), OTHER),
-    "stacking": (
-        e.StackingClassifier([("a", svm.SVC())], linear_model.LogisticRegression()),
-        f"StackingClassifier {NONE}{SVC}",
-    ),
-    "chain": (ClassifierChain(svm.SVC()), f"ClassifierChain {NONE}{SVC}"),
-    "one-vs-one": (OneVsOneClassifier(svm.SVC()), f"OneVsOneClassifier {NONE}{SVC}"),
-    "voting": (
-        e.VotingClassifier([("a", svm.SVC()), ("b", OwnXGB())]),
-        f"VotingClassifier {NONE}{SVC}",
-    ),
-    "calibrated": (
-        CalibratedClassifierCV(svm.SVC(), cv=2),
-        f"CalibratedClassifierCV {NONE}{SVC}",
-    ),
-    "outputs": (MultiOutputClassifier(svm.SVC()), f"MultiOutputClassifier {NONE}{SVC}"),
-    "threshold": (
-        ms.FixedThresholdClassifier(svm.SVC()),
-        f"FixedThresholdClassifier {NONE}{SVC}",
-    ),
+    **{
+        type(model).__name__: (model, f"{type(model).__name__} {NONE}{SVC}")
+        for model in (
+            e.StackingClassifier([("a", svm.SVC())], linear_model.LogisticRegression()),
+            e.VotingClassifier([("a", svm.SVC()), ("b", OwnXGB())]),
+            *(ClassifierChain(svm.SVC()), OneVsOneClassifier(svm.SVC())),
+            *(MultiOutputClassifier(svm.SVC()), ms.FixedThresholdClassifier(svm.SVC())),
+            *(e.BaggingClassifier(svm.SVC()), e.AdaBoostClassifier(svm.SVC())),
+            CalibratedClassifierCV(svm.SVC(), cv=2),
+        )
+    },
     "calibrated-gb": (
         CalibratedClassifierCV(DRAWN),
         f"CalibratedClassifierCV {NONE}{AT_RANDOM}",
     ),
-    "pipeline": (
-        make_pipeline(PCA(), OwnXGB()),
-        f"OwnXGB overrides predict, {LOST}",
-    ),
+    "pipeline": (make_pipeline(PCA(), OwnXGB()), f"OwnXGB overrides predict, {LOST}"),
     "own-pipeline": (OwnPipeline([("s", StandardScaler()), ("f", forest())]), PIPELINE),
-    "compiled": (
-        CompiledForest(forest()),
-        "it is compiled already; use it as it is. ",
-    ),
+    "compiled": (CompiledForest(forest()), "it is compiled already; use it as it is. "),
     "calibrated-compiled": (
         CalibratedClassifierCV(CompiledForest(forest()), cv=2),
         f"CalibratedClassifierCV {NONE}its members are compiled already, so use it as "
         "it is.",
     ),
-    "bagging": (e.BaggingClassifier(svm.SVC()), f"BaggingClassifier {NONE}{SVC}"),
-    "adaboost": (e.AdaBoostClassifier(svm.SVC()), f"AdaBoostClassifier {NONE}{SVC}"),
     "adaboost-r": (e.AdaBoostRegressor(svm.SVR()), f"AdaBoostRegressor {NONE}{SVR}"),
     "gb-drawn": (DRAWN, AT_RANDOM),
     "own-predict": (

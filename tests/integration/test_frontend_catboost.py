@@ -222,19 +222,12 @@ def test_models_by_chance(seed):
     policy = random.choice(POLICIES)
     name = random.choice([*LOSSES])
     kind, loss, target = LOSSES[name]
-    model = train(
-        kind,
-        X,
-        signal if target is None else target(signal),
-        loss_function=loss,
-        grow_policy=policy,
-        iterations=int(random.integers(1, 30)),
-        depth=int(random.integers(1, 9)),
-        border_count=int(random.choice([2, 16, 254, 700])),
-        nan_mode=random.choice(["Min", "Max"]),
-        random_strength=float(random.choice([0, 5])),
-        random_seed=seed,
-    )
+    how = {"iterations": int(random.integers(1, 30)), "random_seed": seed}
+    how |= {"depth": int(random.integers(1, 9)), "grow_policy": policy}
+    how |= {"border_count": int(random.choice([2, 16, 254, 700]))}
+    how |= {"nan_mode": random.choice(["Min", "Max"]), "loss_function": loss}
+    how |= {"random_strength": float(random.choice([0, 5]))}
+    model = train(kind, X, signal if target is None else target(signal), **how)
     leaves = model.get_leaf_values()
     spread = 10.0 ** random.integers(-6, 6, len(leaves))
     if random.random() < 0.5 and loss[:4] in ("RMSE", "MAE", "Mult", "Logl"):

@@ -11,7 +11,7 @@ import pytest
 from sklearn import ensemble
 from sklearn import preprocessing as pre
 from sklearn.base import clone
-from sklearn.compose import ColumnTransformer
+from sklearn.compose import ColumnTransformer, make_column_transformer
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 
@@ -129,32 +129,27 @@ def test_float32_rows(name):
     same(fast, model, X, around(fast, X), X.astype(np.float64), X[:0:-2], mixed)
 
 
-def mixed_steps():
-    """Return steps on columns of a frame, and steps on all of them."""
-    positive = make_pipeline(pre.MinMaxScaler(), pre.FunctionTransformer(np.sqrt))
-    filled = pre.FunctionTransformer(np.log, validate=True)
-    return {
-        "columns": ColumnTransformer(
-            [
-                ("logs", pre.FunctionTransformer(np.log1p), ["a", "n"]),
-                ("power", pre.PowerTransformer(), ["b"]),
-                ("box-cox", pre.PowerTransformer("box-cox"), ["c"]),
-                ("normal", clone(STEPS["normal"][0]), ["d"]),
-            ]
-        ),
-        "filled": ColumnTransformer(
-            [
-                ("logs", make_pipeline(SimpleImputer(), filled), ["a", "b"]),
-                ("roots", pre.FunctionTransformer(np.sqrt), ["n"]),
-                ("scaled", positive, ["c"]),
-            ]
-        ),
-        "scaled": make_pipeline(
-            pre.FunctionTransformer(np.log1p), pre.StandardScaler()
-        ),
-        "squares": pre.FunctionTransformer(np.square),
-        "rounded": pre.FunctionTransformer(np.rint),
-    }
+def function(*of, **how):
+    return pre.FunctionTransformer(*of, **how)
+
+
+FILLED = make_pipeline(SimpleImputer(), function(np.log, validate=True))
+POSITIVE = make_pipeline(pre.MinMaxScaler(), function(np.sqrt))
+#: Steps on columns of a frame, and steps on all of them.
+MIXED = {
+    "columns": make_column_transformer(
+        (function(np.log1p), ["a", "n"]),
+        (pre.PowerTransformer(), ["b"]),
+        (pre.PowerTransformer("box-cox"), ["c"]),
+        (STEPS["normal"][0], ["d"]),
+    ),
+    "filled": make_column_transformer(
+        (FILLED, ["a", "b"]), (function(np.sqrt), ["n"]), (POSITIVE, ["c"])
+    ),
+    "scaled": make_pipeline(function(np.log1p), pre.StandardScaler()),
+    "squares": function(np.square),
+    "rounded": function(np.rint),
+}
 
 
 def frames(frame):
@@ -181,12 +176,11 @@ def frames(frame):
     yield polars.from_pandas(frame.astype("float32"))
 
 
-@pytest.mark.parametrize("name", mixed_steps())
+@pytest.mark.parametrize("name", MIXED)
 def test_rows_that_functions_treat_in_their_own_way(name):
     X = numbers(signed=False)
     frame = pd.DataFrame(X, columns=list("abcd")).assign(n=np.arange(len(X)) % 40 + 0.0)
-    step = mixed_steps()[name]
-    model = make_pipeline(step, clone(FOREST)).fit(frame, target(X))
+    model = clone(make_pipeline(MIXED[name], FOREST)).fit(frame, target(X))
     fast = plain(model).fit(frame)
     assert routes(fast, frame) == routes(fast, frame[:1]) == (1, 0)
     assert_alike(fast, model, *frames(frame), methods=("predict_proba",))

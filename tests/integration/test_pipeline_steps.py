@@ -472,14 +472,9 @@ PARTS = {
 def test_the_other_parts_of_a_column_transformer_fold(name, rest):
     frame = orders()
     y = (frame["a"] + (frame["city"] == "Oslo") > 0.5).astype(int)
-    columns = ColumnTransformer(
-        [
-            ("scaled", pre.StandardScaler(), ["a", "b"]),
-            ("codes", pre.OneHotEncoder(handle_unknown="ignore"), ["city"]),
-            PARTS[name],
-            ("n", "passthrough", ["n"]),
-        ]
-    )
+    codes = pre.OneHotEncoder(handle_unknown="ignore")
+    first = [("scaled", pre.StandardScaler(), ["a", "b"]), ("codes", codes, ["city"])]
+    columns = ColumnTransformer([*first, PARTS[name], ("n", "passthrough", ["n"])])
     model = make_pipeline(columns, *rest, clone(FOREST)).fit(frame, y)
     fast = compiled(model, frame)
     assert where(fast) == ["folded"] * (1 + len(rest))
@@ -487,30 +482,19 @@ def test_the_other_parts_of_a_column_transformer_fold(name, rest):
     (line,) = (one for one in table if one.startswith("  part "))
     assert "runs in scikit-learn" in line
     assert fast.summary().steps_summary == f"1 in their library, {1 + len(rest)} folded"
-    forms = [
-        frame[["when", "text", "city", "n", "b", "a"]].assign(more=1)[3:9],
-        frame.assign(a=frame["a"].astype("float32")),
-        frame.assign(n=frame["n"] > 3),
-        frame.assign(n=frame["n"].astype("Int64")),
-        frame.assign(city="another"),
-    ]
+    forms = [frame[["when", "text", "city", "n", "b", "a"]].assign(more=1)[3:9]]
+    forms += [frame.assign(n=frame["n"] > 3), frame.assign(city="another")]
+    forms += [frame.astype({"a": "float32"}), frame.astype({"n": "Int64"})]
     for rows in (frame, frame[:1], *forms):
         before = fast.counters()
         assert_alike(fast, model, rows)
         after = fast.counters()
         assert after["steps"]["calls"] > before["steps"]["calls"]
         assert after["library"] == before["library"]
-    odd = [
-        frame.drop(columns="a"),
-        frame.assign(when="soon"),
-        frame.assign(a=np.inf),
-        frame.assign(a=np.nan),
-        frame.assign(**{"part\0000": 1.0}),
-        frame.set_axis([*range(6)], axis=1),
-        frame.to_numpy(),
-        frame[:0],
-    ]
-    assert_alike(fast, model, *odd)
+    odd = [frame.assign(a=value) for value in (np.inf, np.nan)]
+    odd += [frame.assign(when="soon"), frame.assign(**{"part\0000": 1.0}), frame[:0]]
+    odd += [frame.set_axis([*range(6)], axis=1), frame.to_numpy()]
+    assert_alike(fast, model, frame.drop(columns="a"), *odd)
     same(fast.apply(frame), model[-1].apply(model[:-1].transform(frame)))
     again = pickle.loads(pickle.dumps(fast))
     same(again.predict_proba(frame), fast.predict_proba(frame))

@@ -12,9 +12,9 @@ import weakref
 
 import numpy as np
 import pytest
-from sklearn import ensemble, tree
 from sklearn import feature_selection as fs
 from sklearn import preprocessing as pre
+from sklearn import tree
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import ColumnTransformer
@@ -33,7 +33,7 @@ from skforge.compiler.frontends.pipeline import model as pipeline_model
 from skforge.exceptions import SourceNeededError
 from tests.compared_calls import difference
 from tests.comparing import assert_alike, is_read, saved
-from tests.kinds import BOOSTED, FOREST, GAPS, SCALER, WIDTH, N, X
+from tests.kinds import BOOSTED, FOREST, GAPS, SCALER, WIDTH, N, X, soft
 from tests.kinds import CLASSIFIERS as FORESTS
 from tests.kinds import TWO as Y
 from tests.kinds_of_pipelines import TRANSFORMERS, Own, bins
@@ -336,28 +336,19 @@ def test_a_number_may_mean_missing_to_the_last_step(marker, step):
 random = np.random.default_rng(0)
 FEW = np.c_[random.integers(0, 5, 200), random.integers(-9, 10, 200) / 2]
 ABOVE = (FEW.sum(axis=1) + random.normal(size=200) > 1).astype(int)
+BINS = pre.KBinsDiscretizer(3, quantile_method="averaged_inverted_cdf")
+MARKED = SimpleImputer(missing_values=0, add_indicator=True)
+ORDINAL = make_pipeline(pre.OrdinalEncoder(), FOREST)
 INNER = {
     "forest": make_pipeline(FOREST),
     "scaled": make_pipeline(pre.MinMaxScaler(), FOREST),
     "boosting": make_pipeline(SCALER, BOOSTED),
     "one-hot": make_pipeline(pre.OneHotEncoder(), FOREST),
-    "ordinal": make_pipeline(pre.OrdinalEncoder(), FOREST),
-    "bins": make_pipeline(
-        pre.KBinsDiscretizer(3, quantile_method="averaged_inverted_cdf"), FOREST
-    ),
-    "marked": make_pipeline(
-        SimpleImputer(missing_values=0, add_indicator=True), make_pipeline(FOREST)
-    ),
-    "threshold": FixedThresholdClassifier(
-        make_pipeline(pre.OrdinalEncoder(), FOREST), threshold=0.7
-    ),
-    "votes": ensemble.VotingClassifier(
-        [
-            ("a", make_pipeline(pre.OrdinalEncoder(), FOREST)),
-            ("b", make_pipeline(SCALER, FOREST)),
-        ],
-        voting="soft",
-    ),
+    "ordinal": ORDINAL,
+    "bins": make_pipeline(BINS, FOREST),
+    "marked": make_pipeline(MARKED, make_pipeline(FOREST)),
+    "threshold": FixedThresholdClassifier(ORDINAL, threshold=0.7),
+    "votes": soft(ORDINAL, make_pipeline(SCALER, FOREST)),
 }
 BEFORE = {
     "identity": pre.FunctionTransformer(),
