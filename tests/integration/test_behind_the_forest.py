@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from sklearn import compose, ensemble, linear_model, multiclass, tree
 from sklearn import preprocessing as pre
-from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import FixedThresholdClassifier, GridSearchCV
@@ -81,15 +80,6 @@ def test_one_vs_rest_with_constants():
 
 
 # ------------------------------------------------------------------ as an estimator
-
-
-def test_an_unfitted_wrapper_is_trained_and_cloned():
-    wrapper = CalibratedClassifierCV(CLASSIFIERS["gb"], cv=2)
-    fast = plain(wrapper).fit(X, TWO)
-    same(fast.predict_proba(X), clone(wrapper).fit(X, TWO).predict_proba(X))
-    assert not hasattr(wrapper, "classes_")
-    again = clone(fast).fit(X, TWO)
-    same(again.predict_proba(X), fast.predict_proba(X))
 
 
 def test_a_search_over_a_wrapper():

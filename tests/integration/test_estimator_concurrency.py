@@ -6,12 +6,10 @@ import pickle
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
-import joblib
 import numpy as np
 import pytest
 from sklearn.datasets import make_classification
 from sklearn.ensemble import RandomForestClassifier
-from threadpoolctl import threadpool_limits
 
 from skforge import CompiledForest
 from tests.comparing import in_child
@@ -60,20 +58,3 @@ def test_forked_children_predict(n_jobs):
     assert in_child(lambda: right(compiled(n_jobs))) == 0
     assert right(model)
     assert right(lazy)
-
-
-@pytest.mark.slow  # as test_concurrency's
-@pytest.mark.timeout(120)
-def test_workers_of_joblib_predict():
-    model = compiled(n_jobs=2)
-    run = joblib.Parallel(n_jobs=2)
-    parts = run(
-        joblib.delayed(model.predict_proba)(part) for part in (X[:700], X[700:])
-    )
-    assert np.array_equal(np.concatenate(parts), EXPECTED)
-
-
-def test_limits_of_threadpoolctl_are_kept():
-    model = compiled(n_jobs=2)
-    with threadpool_limits(1):
-        assert right(model)

@@ -84,15 +84,6 @@ def test_frames_without_the_columns_of_categories_are_refused(model):
             answers.predict(narrow)
 
 
-def test_columns_without_numbers_are_refused(file):
-    frame = make_frame()
-    frame["n"] = frame["n"].astype(str).astype(object)
-    assert refusal(InvalidInputError, prepare_rows, load_forest(file), frame) == (
-        "column 'n' has the dtype object, which is not plain numbers; convert it to "
-        "float64."
-    )
-
-
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("library", ["polars", "pyarrow"])
 def test_the_limit_of_zeros_is_none_in_tables(library, dtype, tmp_path):
@@ -116,33 +107,6 @@ def test_the_limit_of_zeros_is_none_in_tables(library, dtype, tmp_path):
     loaded = saved(fast, tmp_path)
     with pytest.raises(SourceNeededError):
         loaded.predict_proba(new)
-
-
-@pytest.mark.parametrize("labels", [[1.5, 2.5, 3.5], [1.0, 2.0, 3.0]])
-def test_floats_as_categories(labels, tmp_path):
-    rng = np.random.default_rng(0)
-    frame = pd.DataFrame({"x": rng.normal(size=N)})
-    frame["c"] = pd.Categorical(rng.choice(labels, N))
-    codes = np.array([2, 0, 1])[frame["c"].cat.codes]
-    model = lgb.LGBMRegressor(
-        n_estimators=4, min_child_samples=5, cat_smooth=1, n_jobs=1, verbose=-1
-    ).fit(frame, codes + frame["x"])
-    fast = plain(model).fit(frame)
-    text = model.booster_.model_to_string()
-    made = [fast, saved(fast, tmp_path), plain(text).fit(frame)]
-    given = [*labels, None, 9.5, labels[1]]
-    other = [9.5, *labels[::-1]]
-    rows = pd.DataFrame({"x": 0.1, "c": pd.Categorical(given, categories=other)})
-    rows["x"] = np.linspace(-1, 1, len(rows))
-    expected = model.predict(rows)
-    assert len({*expected}) > 3
-    for one in made:
-        assert np.array_equal(one.predict(rows), expected)
-        assert np.array_equal(one.predict(rows.to_dict("list")), expected)
-        mappings = rows.astype({"c": float}).to_dict("records")
-        assert np.array_equal(one.predict(mappings), expected)
-        assert one.predict(mappings[1]) == expected[1]
-    assert fast.counters()["library"]["calls"] == 0
 
 
 def of_zeros(rng, **params):
@@ -212,28 +176,6 @@ def test_steps_that_give_polars_frames_do_not_fold_before_lightgbm():
     fast = plain(model.fit(X, y)).fit(X)
     assert (model.predict_proba(rows) != light.predict_proba(rows)).any()
     assert np.array_equal(fast.predict_proba(rows), model.predict_proba(rows))
-
-
-@pytest.mark.filterwarnings("ignore::skforge.PerformanceWarning")
-def test_pipelines_do_not_fold_before_categories_that_lightgbm_knows_by_name():
-    rng = np.random.default_rng(0)
-    codes = rng.integers(0, 6, (2, N))
-    frame = pd.DataFrame(
-        {
-            "x": rng.normal(size=N),
-            "size": pd.Categorical.from_codes(codes[0], list("fedcba"), ordered=True),
-            "color": pd.Categorical.from_codes(codes[1], list("fedcba")),
-        }
-    )
-    light = lgb.LGBMRegressor(n_estimators=3, n_jobs=1, verbose=-1)
-    model = make_pipeline("passthrough", light).fit(frame, codes[0] + frame["x"])
-    fast = plain(model).fit(frame)
-    for rows in (frame, frame[:1], frame.iloc[::-1]):
-        assert np.array_equal(fast.predict(rows), model.predict(rows))
-    numbers = frame.assign(size=codes[0], color=codes[1])
-    with pytest.raises(ValueError, match="categorical_feature do not match") as own:
-        model.predict(numbers)
-    assert refusal(ValueError, fast.predict, numbers) == str(own.value)
 
 
 def test_half_floats_of_arrow_are_refused_as_lightgbm_refuses_them():

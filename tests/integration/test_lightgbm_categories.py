@@ -27,7 +27,7 @@ from typer.testing import CliRunner
 import skforge
 from skforge.cli.main import app
 from skforge.exceptions import InvalidInputError, PerformanceWarning
-from tests.comparing import in_every_state, refusal
+from tests.comparing import assert_alike, in_every_state, refusal
 from tests.plain import plain
 
 lgb = pytest.importorskip("lightgbm")
@@ -286,12 +286,18 @@ def test_a_vote_whose_first_member_does_not_know_the_columns():
     )
 
 
-def test_a_pipeline_does_not_fold_steps_before_ordered_categories():
-    frame = pd.DataFrame({"x": x, "stars": stars})
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_pipeline_does_not_fold_steps_before_categories(ordered):
+    held = pd.Categorical(stars, ordered=ordered)
+    frame = pd.DataFrame({"x": x, "stars": held, "town": towns})
     model = make_pipeline("passthrough", lgb.LGBMRegressor(n_estimators=3, verbose=-1))
     with pytest.warns(PerformanceWarning, match="knows categories of frames"):
         fast = plain(model.fit(frame, score(frame))).fit(frame)
-    assert np.array_equal(fast.predict(frame), model.predict(frame))
+    assert_alike(fast, model, frame, frame[:1], frame[::-1])
+    numbers = frame.astype({"stars": "float64"}).assign(town=flag)
+    with pytest.raises(ValueError, match="categorical_feature do not match"):
+        model.predict(numbers)
+    assert_alike(fast, model, numbers)
 
 
 @pytest.mark.parametrize("trained_on", ["int64", "float64", "Int64"])

@@ -337,16 +337,6 @@ def test_a_model_that_changes():
 # ------------------------------------------------------------ training, searches
 
 
-def test_it_is_trained():
-    model = make_pipeline(PCA, SCALER, FOREST)
-    fast = plain(model).fit(X, Y)
-    own = clone(model).fit(X, Y)
-    same(fast.predict_proba(X), own.predict_proba(X))
-    fast = clone(fast).set_params(estimator__pca__n_components=2).fit(X, Y)
-    own = clone(model).set_params(pca__n_components=2).fit(X, Y)
-    same(fast.predict_proba(X), own.predict_proba(X))
-
-
 @pytest.mark.parametrize("compiles", [False, True], ids=["whole", "its last step"])
 def test_searches(compiles):
     steps, depth = [("scale", SCALER), ("pca", PCA)], "clf__max_depth"
