@@ -216,15 +216,8 @@ def test_the_diagram_for_notebooks():
 
 def test_estimators_from_before_scikit_learns_tags_are_named():
     # XGBoost's wrappers before 2.1.4
-    old = type(
-        "XGBClassifier",
-        (),
-        {
-            "__module__": "xgboost.sklearn",
-            "fit": lambda self, X, y=None: self,
-            "get_params": lambda self, deep=True: {},
-        },
-    )
+    own = {"fit": lambda self, X, y=None: self, "get_params": lambda *_, **__: {}}
+    old = type("XGBClassifier", (), {"__module__": "xgboost.sklearn", **own})
     if sklearn.__version__.startswith(("1.6.1", "1.7.")):
         pytest.skip("this scikit-learn takes estimators without tags")
     assert refusal(UnsupportedModelError, plain(old()).fit, X) == (

@@ -231,11 +231,9 @@ def test_columns_that_no_step_reads_do_not_matter(kind: str) -> None:
     }
     for at, (name, column) in enumerate(others.items()):
         table = table.add_column(at, name, column)
-    rows = {
-        "polars": lambda: pl.from_arrow(table),
-        "pyarrow": lambda: table,
-        "pandas": lambda: table.to_pandas(types_mapper=pd.ArrowDtype),
-    }[kind]()
+    rows = pl.from_arrow(table) if kind == "polars" else table
+    if kind == "pandas":
+        rows = table.to_pandas(types_mapper=pd.ArrowDtype)
     assert_by_kernels(fast, model, *[rows, rows[:1], rows[5:6]] * 2)
 
 

@@ -138,6 +138,12 @@ def test_categories_of_tables_go_by_name(case, library):
             assert "x, c, n" in str(info.value) or "['x', 'c', 'n']" in str(info.value)
 
 
+NUMBER = "holds categories, but it held numbers in training; convert it to numbers."
+ORDER = "the model was trained on ['x', 'c', 'n']; pass X[names] with the columns in "
+ORDER += "that order."
+TEXT = "has the dtype object, which is not plain numbers; convert it to float64."
+
+
 def refusals(names):
     """Return frames that a model file refuses, and how."""
     frame = make_frame(names, 1)
@@ -145,7 +151,6 @@ def refusals(names):
     used = frame["c"].cat.add_categories([more])
     used[3] = more
     other = [str(n) if isinstance(n, int) else len(n) for n in names]
-    kinds = ("integers", "texts") if isinstance(names[0], int) else ("texts", None)
     new = (
         f"column 'c' has the category {more!r}, which did not occur in training; "
         "replace it by a missing value or a known category."
@@ -159,23 +164,11 @@ def refusals(names):
         "new": (frame.assign(c=used), new),
         "codes": (frame.assign(c=frame["c"].cat.codes), lost),
         "objects": (frame.assign(c=frame["c"].astype(object)), lost),
-        "number": (
-            frame.assign(n=frame["c"]),
-            "column 'n' holds categories, but it held numbers in training; convert it "
-            "to numbers.",
-        ),
-        "order": (
-            order,
-            "the columns are ['c', 'x', 'n'], but the model was trained on "
-            "['x', 'c', 'n']; pass X[names] with the columns in that order.",
-        ),
-        "text": (
-            frame.assign(n=numbers),
-            "column 'n' has the dtype object, which is not plain numbers; convert it "
-            "to float64.",
-        ),
+        "number": (frame.assign(n=frame["c"]), f"column 'n' {NUMBER}"),
+        "order": (order, f"the columns are ['c', 'x', 'n'], but {ORDER}"),
+        "text": (frame.assign(n=numbers), f"column 'n' {TEXT}"),
     }
-    if kinds[1]:
+    if isinstance(names[0], int):
         found["kind"] = (
             frame.assign(c=frame["c"].cat.rename_categories(other)),
             "the categories of column 'c' were integers in training, but here they "

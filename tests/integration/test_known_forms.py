@@ -53,13 +53,8 @@ KINDS = (
     *("none and texts, histogram", "votes of texts", "pca before forest", "stack"),
 )
 #: By the beginning of a form's name, the ordinary rows of its class.
-USUAL = {
-    "frame": "frame, float64",
-    "polars": "polars, float64",
-    "arrow": "arrow, float64",
-    "list": "list",
-    "tuple": "tuple",
-}
+USUAL = {name: f"{name}, float64" for name in ("frame", "polars", "arrow")}
+USUAL |= {"list": "list", "tuple": "tuple"}
 
 
 def rows_of(kind: kinds.Kind, base: Any) -> list[tuple[str, Any, Any]]:

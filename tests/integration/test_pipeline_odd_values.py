@@ -295,13 +295,10 @@ def test_unknown_unsigned_numbers_before_an_encoder_of_negative_ones(asked):
 def test_an_imputer_of_a_column_without_values(keep, strategy, asked):
     X = numbers(0.0, 1.0, 2.0, np.nan)
     X[:, 1] = np.nan
+    how = {"strategy": strategy, "keep_empty_features": keep}
+    how["fill_value"] = 3.5 if strategy == "constant" else None
     for marks in (False, True):
-        step = SimpleImputer(
-            strategy=strategy,
-            fill_value=3.5 if strategy == "constant" else None,
-            keep_empty_features=keep,
-            add_indicator=marks,
-        )
+        step = SimpleImputer(add_indicator=marks, **how)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # about the column
             model, fast = before_a_tree(step, X)

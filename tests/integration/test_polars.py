@@ -352,18 +352,13 @@ def test_each_method_has_its_name_and_type() -> None:
     labels = clone(FOREST).fit(as_pandas(ROWS), LABELS)
     several = plain(targets).fit(as_pandas(ROWS))
     fast = plain(labels).fit(as_pandas(ROWS))
-    lazy = ROWS.lazy().select(
-        predict(fast),
-        predict(fast, method="predict_raw"),
-        predict(fast, method="apply"),
-        predict(several).alias("both"),
-    )
+    asked = [predict(fast, method=one) for one in ("predict", "predict_raw", "apply")]
+    lazy = ROWS.lazy().select(*asked, predict(several).alias("both"))
     schema, found = lazy.collect_schema(), lazy.collect()
     assert schema == found.schema
     assert schema["prediction"] == pl.String
-    assert [field.name for field in schema["both"].fields] == [
-        *("prediction_0", "prediction_1"),
-    ]
+    names = [field.name for field in schema["both"].fields]
+    assert names == ["prediction_0", "prediction_1"]
     assert len(schema["leaf"].fields) == 6
     same(found["leaf"], labels.apply(as_pandas(ROWS)))
     same(found["both"], targets.predict(as_pandas(ROWS)))

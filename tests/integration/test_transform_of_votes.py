@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import Any
 
 import numpy as np
@@ -12,10 +11,9 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
-import skforge
 from skforge.exceptions import InvalidModelError, SourceNeededError
 from skforge.sources.base import Answers
-from tests.comparing import refusal
+from tests.comparing import in_every_state, refusal
 from tests.kinds import FRAME, SCALER, TARGETS, WRAPPERS
 from tests.plain import plain
 
@@ -37,22 +35,12 @@ VOTES |= {
 }
 
 
-def forms_of(fast: Any, path: Any) -> dict[str, Any]:
-    skforge.save(fast, path)
-    return {
-        "live": fast,
-        "pickle": pickle.loads(pickle.dumps(fast)),
-        "dropped": fast.drop_estimator(),
-        "file": skforge.load(path),
-    }
-
-
 @pytest.mark.parametrize("name", VOTES)
 def test_votes(name: str, tmp_path: Any) -> None:
     model, y = VOTES[name]
     model = clone(model).fit(FRAME, y)
     fast = plain(model).fit(FRAME)
-    for form, one in forms_of(fast, tmp_path / "a.skforge").items():
+    for form, one in in_every_state(fast, tmp_path).items():
         for rows in (FRAME, FRAME[:1], FRAME[:0:-1]):
             found, wanted = one.transform(rows), model.transform(rows)
             assert type(found) is np.ndarray, form
