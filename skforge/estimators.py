@@ -18,7 +18,8 @@ from skforge._docs import documented
 from skforge._typing import Array
 from skforge.compiler.frontends.base import is_search, last_step, unwrap
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
-from skforge.compiler.runtime.module import CompiledModule, MethodName
+from skforge.compiler.runtime.engine import MethodName
+from skforge.compiler.runtime.module import CompiledModule
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.display.notebook import Displayed

@@ -289,4 +289,4 @@ def load_rows(path: Path, model: Any, columns: str | None = None) -> RowArray:
         source = model._compiled().source
         read = source.read(rows)
         return source.rows(rows, "predict_raw") if read is None else read[0]
-    return np.ascontiguousarray(prepare_rows(forest_of(model), rows, made=False))
+    return np.ascontiguousarray(prepare_rows(forest_of(model), rows))

@@ -23,7 +23,7 @@ from skforge.compiler.runtime.entry.hashing_routines import KM
 from skforge.compiler.runtime.explanations.contributions import ContributionKernels
 from skforge.compiler.runtime.hashed_rows import HashedRows
 from skforge.compiler.runtime.module import compile_forest
-from skforge.compiler.runtime.rows import prepare_rows
+from skforge.compiler.runtime.rows import forest_rows
 from skforge.exceptions import TargetError, VerificationError
 from skforge.exporters.contents import ERRORS, OUTPUT_OF, Library
 from skforge.prediction.answers import as_array
@@ -106,7 +106,7 @@ def verify(library: Library, binary: bytes, sample: CheckSample) -> bool:
                     if function == "predict_raw":
                         wanted, gap = sample.raw[:size], sample.limit
                     elif function == "predict_contribs":
-                        given = prepare_rows(forest, rows[:size])
+                        given = forest_rows(forest, rows[:size])
                         wanted = contributed.values(given, 1)
                     else:
                         wanted = expected(forest, function, sums, leaves[:size])

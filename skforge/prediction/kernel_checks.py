@@ -16,7 +16,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.runtime.auto import AutoModule
 from skforge.compiler.runtime.kernels import KernelStore, RangeKernels, raw_scores
 from skforge.compiler.runtime.module import CompiledModule
-from skforge.compiler.runtime.rows import prepare_rows
+from skforge.compiler.runtime.rows import forest_rows
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import VerificationError, VerificationWarning, warn
@@ -94,7 +94,7 @@ class KernelChecks:
         (_, schedule) = batch = kernels.ranges[number]
         for size in batch_sizes(forest, *batch):
             batches = [*_batches(len(sample.rows), size)]
-            rows = (prepare_rows(forest, sample.rows[at]) for at in batches)
+            rows = (forest_rows(forest, sample.rows[at]) for at in batches)
             raw = np.concatenate([raw_scores(forest, kernel, part) for part in rows])
             at = np.concatenate(batches)
             wrong = reference.differing_rows(raw, sample.expected[at], limit[at])

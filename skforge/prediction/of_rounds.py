@@ -11,7 +11,6 @@ import numpy as np
 
 from skforge._typing import Array
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.sparse_rows import dense_blocks
 from skforge.compiler.frontends.checks import refuse_arguments
 from skforge.compiler.outputs.answers import answer
 from skforge.compiler.runtime.by_round import ARGUMENTS, asked, blocks_of
@@ -208,7 +207,7 @@ class OfRounds:
         self.counters.add(counters.LIBRARY, counters.rows_of(answer))
         return answer if labels else self.rule(params)(method, np.asarray(answer))
 
-    def _blocks(self, rows: Any) -> Callable[[], Iterable[Array]]:
+    def _blocks(self: Any, rows: Any) -> Callable[[], Iterable[Array]]:
         if hasattr(rows, "tocsr"):
-            return partial(dense_blocks, rows, self.source.fill, self._dtype)
-        return partial(blocks_of, rows)
+            return lambda: map(self._ready, self._dense(rows))
+        return partial(blocks_of, self._ready(rows))

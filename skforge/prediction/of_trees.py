@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from skforge._typing import Array
-from skforge.compiler.forest.sparse_rows import dense_blocks
+from skforge.compiler.forest.rounds import ends_in_bias
 from skforge.compiler.outputs.answers import of_scores
 from skforge.compiler.runtime.arrays import is_device_array
 from skforge.exceptions import InvalidInputError, UnsupportedModelError, warn
@@ -29,12 +29,14 @@ class OfTrees:
         far = self._on_device(X)
         X = self.source.prepared(self.framed(X))
         if far or is_device_array(X):  # the pipeline's own steps may return such
-            leaves = self.module.apply(X)
+            leaves = self.module.run("leaves", X)
         else:
             rows = self.source.rows(X, "apply")
             if rows is None:
                 return self.ask("apply", X)
-            leaves = self._run("apply", rows, n_jobs)
+            leaves = self._run("leaves", rows, n_jobs)
+        if ends_in_bias(self.forest):
+            leaves = leaves[:, :-1]
         self.counters.add(self._route, len(leaves))
         return self.source.answers.leaves(leaves)
 
@@ -56,7 +58,7 @@ class OfTrees:
         if (reader := self.of_rows(X)) is not self:
             return reader.per_tree(X, n_jobs)
         rows = self._numbers(X, "values of single trees")
-        values = self._run("predict_per_tree", rows, n_jobs)
+        values = self._run("per_tree", rows, n_jobs)
         self.counters.add(self._route, len(values))
         return values
 
@@ -86,9 +88,8 @@ class OfTrees:
         if background is not None:
             rows = self._numbers(background)
             if hasattr(rows, "tocsr"):
-                dense = dense_blocks(rows, self.source.fill, self._dtype)
-                rows = np.concatenate([*dense])
-            options["background"] = rows
+                rows = np.concatenate([*self._dense(rows)])
+            options["background"] = self._ready(rows)
         plain = background is None and not any(options.values())
         jobs = self.module.n_jobs if n_jobs is None else n_jobs
         if plain and self._direct and jobs in (None, 1):
@@ -98,7 +99,7 @@ class OfTrees:
                     warn(self._warning)
                 return answer
         rows = self._numbers(X)
-        values = self._run("predict_contribs", rows, n_jobs, **options)
+        values = self._run("contribs", rows, n_jobs, **options)
         if plain and "predict_contribs" not in self.entries:
             self._explain_by_entry(rows, values)
         self.counters.add(self._route, len(values))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import partial
 from inspect import signature
 from types import MappingProxyType
@@ -14,15 +14,16 @@ from skforge._compat import cached_property
 from skforge._typing import Array
 from skforge.compiler.backend import on_device
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.rounds import ends_in_bias
 from skforge.compiler.forest.sparse_rows import dense_blocks
 from skforge.compiler.frontends.base import last_step
 from skforge.compiler.frontends.checks import ROUNDS, refuse_arguments
 from skforge.compiler.outputs.answers import labels_of
 from skforge.compiler.runtime.arrays import into, is_device_array
 from skforge.compiler.runtime.auto import AutoModule
+from skforge.compiler.runtime.engine import Answered
 from skforge.compiler.runtime.entry.mappings import CompiledDictReader
 from skforge.compiler.runtime.module import CompiledModule, compile_forest
+from skforge.compiler.runtime.rows import forest_rows
 from skforge.exceptions import (
     InvalidInputError,
     SourceNeededError,
@@ -75,8 +76,6 @@ class ForestPredictor(OfEntries, OfTrees, OfRounds, AtDoor):
     ) -> None:
         super().__init__()
         self.module: Any = module
-        for part in module.parts:  # rows come from the source
-            part.takes_made = True
         self.forest: Forest = module.forest
         self.source: Source = source or source_of(estimator, module.forest, start)
         self._by_members = self.source.answers.by_members
@@ -209,7 +208,7 @@ class ForestPredictor(OfEntries, OfTrees, OfRounds, AtDoor):
     def _by_device(self, method: str, X: Any, n_jobs: int | None) -> Any:
         if not self._on_device(X):
             return None
-        raw, of_scores = self.module.predict_raw(X), partial(self.of_scores, method)
+        raw, of_scores = self.module.run("raw", X), partial(self.of_scores, method)
         answer = on_device().answered(self.module.target, of_scores, raw)
         self.counters.add(counters.KERNEL, len(X))
         return answer
@@ -373,7 +372,7 @@ class ForestPredictor(OfEntries, OfTrees, OfRounds, AtDoor):
         return self.ask(method, X) if answer is None else answer
 
     def _scored(self, method: str, rows: Any, n_jobs: int | None) -> Any:
-        raw = self._run("predict_raw", rows, n_jobs)
+        raw = self._run("raw", rows, n_jobs)
         try:
             answer = self.of_scores(method, raw)
         except UnsureError:
@@ -397,8 +396,11 @@ class ForestPredictor(OfEntries, OfTrees, OfRounds, AtDoor):
 
     def scores(self, rows: Array, n_jobs: int | None) -> Array:
         if not self.source.answers.more:
-            return self.module.predict_raw(rows, n_jobs=n_jobs)
-        parts = [module.predict_raw(rows, n_jobs=n_jobs) for module in self.modules]
+            return self.module.run("raw", self._ready(rows), n_jobs)
+        parts = [
+            module.run("raw", forest_rows(module.forest, rows), n_jobs)
+            for module in self.modules  # forests differ in their dtypes
+        ]
         return np.column_stack(parts)
 
     @at_door
@@ -417,34 +419,38 @@ class ForestPredictor(OfEntries, OfTrees, OfRounds, AtDoor):
         rows = self.source.taken(read or self.source.read(X))
         return self.source.rows(X, method) if rows is None else rows
 
-    def _run(self, method: str, rows: Any, n_jobs: int | None, **options: Any) -> Array:
-        if method == "predict_raw" and self.source.answers.more:  # never sparse
+    def _ready(self, rows: Any) -> Any:
+        return rows if is_device_array(rows) else forest_rows(self.forest, rows)
+
+    def _dense(self, rows: Any, place: Any = None) -> Iterator[Array]:
+        return dense_blocks(rows, self.source.fill, self._dtype, place)
+
+    def _run(
+        self, what: Answered, rows: Any, n_jobs: int | None, **options: Any
+    ) -> Array:
+        if what == "raw" and self.source.answers.more:  # never sparse
             return self.scores(rows, n_jobs)
-        call, place = getattr(self.module, method), None
+        module, place = self.module, None
         if isinstance(rows, np.ndarray) or not hasattr(rows, "tocsr"):
-            return np.asarray(call(rows, n_jobs=n_jobs, **options))
+            return np.asarray(module.run(what, self._ready(rows), n_jobs, **options))
         # contributions have a column for each feature, those not read included, and
         # walks of sparse rows add leaves up
-        if method in ("predict_raw", "apply"):
-            if (answer := self._walked(method, rows.tocsr(), n_jobs)) is not None:
+        if what in ("raw", "leaves"):
+            if (answer := self._walked(what, rows.tocsr(), n_jobs)) is not None:
                 return answer
             if self._narrow is not None:
-                narrow, place = self._narrow.module, self._narrow.columns
-                call = getattr(narrow, method)
-        dense = dense_blocks(rows, self.source.fill, self._dtype, place)
-        parts = [call(block, n_jobs=n_jobs, **options) for block in dense]
-        return np.concatenate(parts)
+                module, place = self._narrow.module, self._narrow.columns
+        dense = (forest_rows(module.forest, x) for x in self._dense(rows, place))
+        return np.concatenate([module.run(what, x, n_jobs, **options) for x in dense])
 
-    def _walked(self, method: str, rows: Any, n_jobs: int | None) -> Array | None:
+    def _walked(self, what: Answered, rows: Any, n_jobs: int | None) -> Array | None:
         narrow, walk = self._narrow, self._walk if rows.shape[0] else None
         width = self.forest.n_features if narrow is None else narrow.n_columns
         if walk is None or not walk.pays(rows, width):
             return None
-        how = self.module.parts[0]._jobs(n_jobs), method == "apply"
+        how = self.module.parts[0]._jobs(n_jobs), what == "leaves"
         answer = walk(rows, *how)
-        answer = walk(rows.sorted_indices(), *how) if answer is None else answer
-        bias = method == "apply" and ends_in_bias(self.forest)
-        return answer[:, :-1] if bias and answer is not None else answer
+        return walk(rows.sorted_indices(), *how) if answer is None else answer
 
     @cached_property
     def _walk(self) -> SparseWalk | None:

@@ -63,7 +63,7 @@ class ForestSource(Source):
 
     def _rows(self, X: Any, method: str) -> Any:
         if not hasattr(X, "tocsr") or self.forest.hashed is not None:
-            return prepare_rows(self.forest, X, made=False)
+            return prepare_rows(self.forest, X)
         return checked(self.forest, X)
 
     def _call(self, method: str, X: Any, **params: Any) -> Any:

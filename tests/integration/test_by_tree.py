@@ -17,7 +17,7 @@ from skforge import CompiledForest, InvalidInputError, UnsupportedModelError
 from skforge.compiler.forest import leaves
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import reference_leaves
-from skforge.compiler.runtime import by_tree
+from skforge.compiler.runtime import methods
 from skforge.compiler.runtime.auto import AutoModule
 from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.schedule.families import bitsliced_schedule
@@ -181,7 +181,7 @@ def test_kernels_of_trees_are_compared_before_they_answer(monkeypatch: Any) -> N
 
 
 def test_rows_on_a_gpu_are_refused(monkeypatch: Any) -> None:
-    monkeypatch.setattr(by_tree, "is_device_array", lambda X: True)
+    monkeypatch.setattr(methods, "is_device_array", lambda X: True)
     with pytest.raises(InvalidInputError) as error:
         compile_forest(forest("scalar")).predict_per_tree(X)
     assert str(error.value) == (

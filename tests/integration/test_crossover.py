@@ -27,15 +27,20 @@ FOREST = drawn(12, 4)
 @pytest.fixture
 def machines(monkeypatch):
     """A clock that calls move on; ``cost`` has what they take, ``calls`` the calls."""
-    made = SimpleNamespace(now=0.0, cost={}, calls=[])
-    run = CompiledModule.predict_raw
+    made = SimpleNamespace(now=0.0, cost={}, calls=[], parts=[])
+    predict_raw, run = CompiledModule.predict_raw, CompiledModule.run
 
-    def predict_raw(self, X, *, n_jobs=None, out=None):
+    def timed(self, X, *, n_jobs=None, out=None):
         made.calls.append((self.target.kind, len(X)))
         made.now += made.cost[self.target.kind](len(X))
-        return run(self, X, n_jobs=n_jobs)
+        return predict_raw(self, X, n_jobs=n_jobs)
 
-    monkeypatch.setattr(CompiledModule, "predict_raw", predict_raw)
+    def ran(self, what, rows, *given, **options):
+        made.parts.append((self.target.kind, len(rows)))
+        return run(self, what, rows, *given, **options)
+
+    monkeypatch.setattr(CompiledModule, "predict_raw", timed)
+    monkeypatch.setattr(CompiledModule, "run", ran)
     clock = SimpleNamespace(perf_counter=lambda: made.now)
     monkeypatch.setattr(module_auto, "time", clock)
     return made
@@ -59,14 +64,14 @@ def test_batches_go_to_the_gpu_from_where_it_is_faster(machines, launch, wanted)
     turns = [("cpu", "emulated")] * CALLS
     counted = [(kind, n) for n in TRIED_ROWS for turn in turns for kind in turn]
     assert machines.calls == counted
-    machines.calls.clear()
+    machines.parts.clear()
     rows = np.zeros((min(wanted, 5000), FOREST.n_features), FOREST.input_dtype)
     for n in (len(rows) - 1, len(rows)):
         np.testing.assert_array_equal(
             module.predict_raw(rows[:n]), reference_raw(FOREST, rows[:n]).ravel()
         )
     kind = "emulated" if wanted <= 5000 else "cpu"
-    assert machines.calls == [("cpu", len(rows) - 1), (kind, len(rows))]
+    assert machines.parts == [("cpu", len(rows) - 1), (kind, len(rows))]
 
 
 @pytest.mark.sampled(3)
@@ -108,8 +113,8 @@ def test_fit_measures_the_crossover_of_what_it_found(machines, monkeypatch):
     assert kinds == {"cpu", "emulated"}
     starts = [first for (first, _), one in fast.schedule_.items() if one.kind == "gpu"]
     assert min(starts) == limit
-    machines.calls.clear()
+    machines.parts.clear()
     np.testing.assert_array_equal(fast.predict(X), model.predict(X))
-    assert [kind for kind, _ in machines.calls] == ["emulated"]
+    assert [kind for kind, _ in machines.parts] == ["emulated"]
     given = CompiledForest(model, target="auto", tuning="off", gpu_min_rows=7)
     assert given.fit(X[:50]).gpu_min_rows_ == 7

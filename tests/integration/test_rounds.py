@@ -17,7 +17,7 @@ from sklearn.tree import DecisionTreeClassifier
 from skforge import CompiledForest, InvalidInputError, load_forest
 from skforge.compiler.forest.rounds import BoostingRounds
 from skforge.compiler.frontends.xgboost.model import _parallel_trees
-from skforge.compiler.runtime import by_round, targets
+from skforge.compiler.runtime import by_round, methods, targets
 from skforge.compiler.runtime.auto import AutoModule
 from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.schedule.schedule import Schedule
@@ -411,10 +411,7 @@ def test_rows_with_categories() -> None:
     assert len([*module.staged_predict_raw(rows)]) == 5
     trees = module.predict_per_tree(rows)
     same(fast.predict_per_tree(rows), trees)
-    same(
-        module.apply(rows),
-        fast._compiled().module.apply(fast._compiled().rows(rows, "predict")),
-    )
+    same(module.apply(rows), fast._compiled().module.apply(rows))
 
 
 @pytest.mark.parametrize("form", ["booster", "file"])
@@ -477,7 +474,7 @@ def test_what_has_no_rounds() -> None:
 
 def test_rows_on_a_gpu_have_no_stages(monkeypatch: Any) -> None:
     _, module = boosted("xgboost", "regression")
-    monkeypatch.setattr(by_round, "is_device_array", lambda X: True)
+    monkeypatch.setattr(methods, "is_device_array", lambda X: True)
     assert refusal(InvalidInputError, module.staged_predict, X) == (
         "predictions after each round need rows in host memory, but these are on a "
         "GPU; pass a NumPy array."

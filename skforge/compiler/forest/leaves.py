@@ -103,6 +103,7 @@ def finder_of(forest: Forest, found: Found) -> Forest:
         aggregate="sum",
         leaf_linear=np.zeros((0, 0)),
         scaling=(),
+        hashed=None,  # rows are made
     )
 
 

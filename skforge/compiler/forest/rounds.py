@@ -116,7 +116,7 @@ class BoostingRounds:
         forest = subset(self.forest, self.trees(begin, end))
         scaling = forest.scaling if begin == 0 else forest.scaling[:1]
         outputs = self.spec(begin, end).outputs
-        return replace(forest, outputs=outputs, scaling=scaling)
+        return replace(forest, outputs=outputs, scaling=scaling, hashed=None)
 
 
 #: Libraries whose trees come in rounds. Of scikit-learn, not all models are boosted.

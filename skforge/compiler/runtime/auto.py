@@ -12,8 +12,9 @@ from skforge._typing import Array
 from skforge.compiler.forest.reference import draw_rows
 from skforge.compiler.runtime.arrays import is_device_array, is_forked
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
-from skforge.compiler.runtime.kernels import RangeKernels
-from skforge.compiler.runtime.module import CompiledModule, MethodName
+from skforge.compiler.runtime.engine import Answered, MethodName
+from skforge.compiler.runtime.methods import Methods
+from skforge.compiler.runtime.module import CompiledModule
 from skforge.compiler.runtime.schedules import is_count
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
@@ -30,10 +31,10 @@ CALLS = 4
 MOST_GAIN = 0.5
 
 
-class AutoModule:
+class AutoModule(Methods):
     """Two modules of one forest, and the batch size from which the GPU's is used.
 
-    It has the methods of :class:`CompiledModule`. Rows in GPU memory always run on the
+    Rows in GPU memory always run on the
     GPU. A process forked from one that used a GPU cannot use it, and runs all rows on
     the CPU. Without ``gpu_min_rows``, ``GPU_MIN_ROWS`` stands in until
     :meth:`find_crossover` has measured it.
@@ -44,12 +45,10 @@ class AutoModule:
     ) -> None:
         self.cpu, self.gpu = self.parts = cpu, gpu
         self.forest, self.reduction, self.target = cpu.forest, cpu.reduction, gpu.target
-        self.entry = cpu.entry
+        self.n_jobs, self.kernels = cpu.n_jobs, cpu.kernels
+        self.entry, self._entries = cpu.entry, cpu._entries
         self.plan_threads, self.stages = cpu.plan_threads, cpu.stages
-        self.staged_predict = cpu.staged_predict
-        self.staged_predict_raw = cpu.staged_predict_raw
-        self.predict_per_tree, self.leaf_rows = cpu.predict_per_tree, cpu.leaf_rows
-        self.raw_of_rounds = cpu.raw_of_rounds
+        self.count_small = cpu.count_small
         self.gpu_min_rows = GPU_MIN_ROWS if gpu_min_rows is None else gpu_min_rows
 
     def __repr__(self) -> str:
@@ -76,33 +75,23 @@ class AutoModule:
     def schedules(self) -> dict[BatchRange, Schedule]:
         return merged(self.cpu.schedules, self.gpu.schedules, self.gpu_min_rows)
 
-    def _for(self, X: Any) -> CompiledModule:
-        if is_device_array(X):
-            return self.gpu
-        return self._of_size(_n_rows(X))
-
     def _of_size(self, n_rows: int) -> CompiledModule:
         many = n_rows >= self._gpu_min_rows and not is_forked()
         return self.gpu if many else self.cpu
 
-    def predict_raw(self, X: Any, **options: Any) -> Any:
-        return self._for(X).predict_raw(X, **options)
-
-    def predict(self, X: Any, **options: Any) -> Any:
-        return self._for(X).predict(X, **options)
-
-    def predict_contribs(
-        self, X: Any, *, n_jobs: int | None = None, **options: Any
+    def run(
+        self, what: Answered, rows: Any, n_jobs: int | None = None, **options: Any
     ) -> Array:
         part = self.cpu
-        if not is_forked():
-            jobs = self.cpu.n_jobs if n_jobs is None else n_jobs
+        if is_device_array(rows):
+            part = self.gpu
+        elif what in ("raw", "leaves"):
+            part = self._of_size(len(rows))
+        elif what == "contribs" and not is_forked():
+            jobs = self.n_jobs if n_jobs is None else n_jobs
             threads = 1 if jobs is None else resolve_n_jobs(jobs)
-            part = self.gpu if self.gpu.explains(_n_rows(X), threads) else part
-        return part.predict_contribs(X, n_jobs=n_jobs, **options)
-
-    def apply(self, X: Any, *, n_jobs: int | None = None) -> Any:
-        return self._for(X).apply(X, n_jobs=n_jobs)
+            part = self.gpu if self.gpu.explains(len(rows), threads) else part
+        return part.run(what, rows, n_jobs, **options)
 
     def schedule_for(self, n_rows: int) -> Schedule:
         return self._of_size(n_rows).schedule_for(n_rows)
@@ -130,10 +119,6 @@ class AutoModule:
         self.cpu.warm_up(on_cpu)
         self.gpu.warm_up(on_gpu)
         return self
-
-    @property
-    def kernels(self) -> RangeKernels:
-        return self.cpu.kernels
 
     def inspect(
         self, level: str, *, n_rows: int | None = None, method: MethodName = "predict"
@@ -163,11 +148,6 @@ class AutoModule:
         best = len(gains) - int(np.argmax(sums[::-1]))  # of equal ones the last
         self.gpu_min_rows = (*TRIED_ROWS, 2 * TRIED_ROWS[-1])[best]
         return self.gpu_min_rows
-
-
-def _n_rows(X: Any) -> int:
-    shape = getattr(X, "shape", None)
-    return int(shape[0]) if shape else len(X) if hasattr(X, "__len__") else 0
 
 
 def _seconds(module: CompiledModule, rows: Array) -> float:

@@ -9,25 +9,20 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
 from operator import index
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from skforge._compat import cached_property
-from skforge._docs import documented
 from skforge._typing import Array
 from skforge.compiler.backend import backend_of
 from skforge.compiler.forest.outputs import AnswerSpec
 from skforge.compiler.forest.rounds import BoostingRounds, ends_in_bias
-from skforge.compiler.frontends.checks import refuse_arguments
-from skforge.compiler.outputs.answers import of_scores
 from skforge.compiler.runtime import targets
-from skforge.compiler.runtime.arrays import into, is_device_array
+from skforge.compiler.runtime.arrays import is_device_array
 from skforge.compiler.runtime.by_tree import ByTree
-from skforge.compiler.runtime.rows import prepare_rows
-from skforge.exceptions import InvalidInputError, UnsupportedModelError
+from skforge.exceptions import InvalidInputError
 
 if TYPE_CHECKING:
     from skforge.compiler.ir.hir.nodes import Reduction
@@ -86,7 +81,7 @@ def asked(rounds: BoostingRounds, params: Mapping[str, Any]) -> tuple[int, int]:
 
 
 class ByRound(ByTree):
-    """Answers for boosting rounds; a base of ``CompiledModule``."""
+    """Runs boosting rounds; a base of ``Engine``."""
 
     reduction: Reduction
     #: By rounds: the leaves found for them so far, or the module compiled for them.
@@ -95,23 +90,6 @@ class ByRound(ByTree):
     @cached_property
     def rounds(self) -> BoostingRounds | None:
         return BoostingRounds.of(self.forest)
-
-    def _predict_rounds(
-        self: Any, method: str, X: Any, n_jobs: Any, out: Any, params: Any
-    ) -> Array:
-        rounds = self.rounds
-        known = () if rounds is None else ARGUMENTS.get(self.forest.source, ())
-        refuse_arguments(method, params.keys() - {*known})
-        at = asked(rounds, params)
-        own = self if at == (0, rounds.n) else None
-        if own is None and is_device_array(X):
-            own = self._own_kernel(at, MANY_LEAVES)
-        if own is not None:
-            return getattr(own, method)(X, n_jobs=n_jobs, out=out)
-        values = self.raw_of_rounds(X, *at, n_jobs=n_jobs)
-        if method == "predict":
-            values = of_scores(rounds.spec(*at), "transformed", values)
-        return values if out is None else into(out, values)
 
     def _own_kernel(self: Any, at: tuple[int, int], leaves: int) -> Any:
         """Return the module of rounds that were asked for often, None of others."""
@@ -128,18 +106,21 @@ class ByRound(ByTree):
 
     def raw_of_rounds(
         self: Any,
-        X: Any,
+        rows: Any,
+        n_jobs: int | None = None,
+        *,
         begin: int,
         end: int,
-        *,
-        n_jobs: int | None = None,
         start: Array | None = None,
     ) -> Array:
         """Return the raw scores of rounds [begin, end).
 
         With ``start``, of shape (n_rows, n_outputs), sums start from each row's own.
         """
-        rows, at = prepare_rows(self.forest, X, self.takes_made), (begin, end)
+        at = begin, end
+        if is_device_array(rows):
+            on_device: Array = self._own_kernel(at, MANY_LEAVES).raw(rows)
+            return on_device
         leaves = len(rows) * self.forest.n_trees + LEAVES_A_CALL
         own = None if start is not None else self._own_kernel(at, leaves)
         if own is not None:
@@ -154,63 +135,6 @@ class ByRound(ByTree):
             raw[first : first + len(part)] = self._scores(planes[:, -1])
         self.rounds.finish(raw, begin)
         return raw[:, 0] if self.forest.n_outputs == 1 else raw
-
-    @documented(ByTree.predict_per_tree)
-    def staged_predict_raw(
-        self, X: Any, *, n_jobs: int | None = None
-    ) -> Iterator[Array]:
-        """Return the raw scores after each boosting round, from the first one on.
-
-        Returns
-        -------
-        generator of ndarray
-            What ``predict_raw`` of the library returns for 1, 2, ... rounds. CatBoost's
-            are those of its ``staged_predict``, which adds the bias to the first tree.
-
-        Raises
-        ------
-        UnsupportedModelError
-            If the model has no boosting rounds.
-        """
-        return (raw for _, raw in self._staged(X, n_jobs))
-
-    @documented(staged_predict_raw)
-    def staged_predict(self, X: Any, *, n_jobs: int | None = None) -> Iterator[Array]:
-        """Return the source's output after each boosting round, from the first one on.
-
-        Returns
-        -------
-        generator of ndarray
-            What :meth:`predict` returns for 1, 2, ... rounds, in the library's bits.
-
-        Examples
-        --------
-        >>> from sklearn.ensemble import GradientBoostingRegressor
-        >>> from skforge import compile_forest
-        >>> model = GradientBoostingRegressor(n_estimators=2, learning_rate=0.5)
-        >>> model = model.fit([[0.0], [1.0]], [3.0, 5.0])
-        >>> [*compile_forest(model).staged_predict([[0.0], [1.0]])]
-        [array([3.5, 4.5]), array([3.25, 4.75])]
-        """
-        stages = self._staged(X, n_jobs)
-        return (of_scores(spec, "transformed", raw) for spec, raw in stages)
-
-    def _staged(
-        self: Any, X: Any, n_jobs: int | None
-    ) -> Iterator[tuple[AnswerSpec, Array]]:
-        if self.rounds is None:
-            raise UnsupportedModelError(
-                "The model has no boosting rounds, so there are no predictions after "
-                "each of them."
-            )
-        if is_device_array(X):
-            raise InvalidInputError(
-                "predictions after each round need rows in host memory, but these are "
-                "on a GPU; pass a NumPy array."
-            )
-        rows = prepare_rows(self.forest, X, self.takes_made)
-        blocks = partial(blocks_of, rows)
-        return self.stages(blocks, len(rows), 0, self.rounds.n, n_jobs=n_jobs)
 
     def stages(
         self: Any,
@@ -230,7 +154,7 @@ class ByRound(ByTree):
         """
         rounds, forest = self.rounds, self.forest
         if rounds.medians:
-            values = [self._values_of_trees(rows, n_jobs) for rows in blocks()]
+            values = [self.per_tree(rows, n_jobs) for rows in blocks()]
             trees = np.concatenate([np.empty((0, forest.n_trees)), *values])
             for at in range(begin + 1, end + 1):
                 yield rounds.spec(begin, at), trees[:, :at]
@@ -294,7 +218,7 @@ class ByRound(ByTree):
         begin = 0
         for rows in blocks:
             here = slice(begin, begin := begin + len(rows))
-            values = module._values_of_trees(rows, n_jobs)
+            values = module.per_tree(rows, n_jobs)
             if bias:
                 planes[:, -1, here] = values[:, -1]
             values = values[:, first:last].reshape(

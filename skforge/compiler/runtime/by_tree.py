@@ -14,34 +14,28 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from skforge._compat import cached_property
-from skforge._docs import documented
 from skforge._typing import Array
 from skforge.compiler.backend import backend_of, on_device
-from skforge.compiler.forest import sparse_rows
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.leaves import Found, finder_of, rows_in
-from skforge.compiler.forest.rounds import ends_in_bias
 from skforge.compiler.runtime import targets
 from skforge.compiler.runtime.arrays import is_device_array
 from skforge.compiler.runtime.cpu.threads import check_n_jobs
 from skforge.compiler.runtime.kernels import KernelCache, RangeKernels
 from skforge.compiler.runtime.linear_leaves import LinearLeaves
-from skforge.compiler.runtime.rows import prepare_rows
 from skforge.compiler.runtime.schedules import check_count
 from skforge.compiler.runtime.shares import Shares
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.exceptions import InvalidInputError
 
 
 class ByTree:
-    """Answers tree by tree; a base of ``CompiledModule``."""
+    """Finds the leaves of rows, and their values; a base of ``Engine``."""
 
     forest: Forest
     target: Target
     n_jobs: int | None
-    takes_made: bool
     compiler: KernelCache
     kernels: RangeKernels
     schedules: dict[BatchRange, Schedule]
@@ -51,33 +45,11 @@ class ByTree:
     #: Gets each module made here, to compare its kernels before they answer.
     watch: Callable[[Any], None] | None = None
 
-    def apply(self, X: Any, *, n_jobs: int | None = None) -> NDArray[np.int32]:
-        """Return the leaf that each row reaches, in the source's node numbers.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_rows, n_features)
-            Rows, as :meth:`predict_raw` takes them.
-        n_jobs : int or None
-            Maximum number of threads; None uses the module's own setting.
-
-        Returns
-        -------
-        ndarray of int32, shape (n_rows, n_trees)
-            CatBoost's bias is no tree.
-        """
-        leaves = self._leaves(X, n_jobs)
-        return leaves[:, :-1].copy() if ends_in_bias(self.forest) else leaves
-
-    def _leaves(self, X: Any, n_jobs: int | None) -> NDArray[np.int32]:
-        if is_device_array(X):
-            return on_device().leaves(self, X)
-        if sparse_rows.is_sparse(X) and self.forest.hashed is None:
-            blocks = sparse_rows.blocks_of(self.forest, X)
-            return np.concatenate([self._leaves(rows, n_jobs) for rows in blocks])
+    def leaves(self, rows: Any, n_jobs: int | None = None) -> NDArray[np.int32]:
+        if is_device_array(rows):
+            return on_device().leaves(self, rows)
         if not self._walks_to_leaves:
-            return rows_in(self._found("number", self._made_rows(X), n_jobs))
-        rows = prepare_rows(self.forest, X, self.takes_made)
+            return rows_in(self._found("number", rows, n_jobs))
         leaves = np.empty((len(rows), self.forest.n_trees), np.int32)
         if len(rows) and self.forest.n_trees:
             share = self._leaf_shares.of(len(rows), self._jobs(n_jobs))
@@ -85,72 +57,29 @@ class ByTree:
             kernel(rows, leaves, share.threads)
         return leaves
 
-    @documented(apply)
-    def predict_per_tree(self, X: Any, *, n_jobs: int | None = None) -> Array:
-        """Return the value of the leaf that each row reaches in each tree.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_rows, n_features)
-            Rows, as :meth:`predict_raw` takes them, in host memory.
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_trees) or (n_rows, n_trees, n_outputs)
-            What each tree adds to the raw scores, before these are averaged or scaled,
-            in the order of the trees; the last axis if trees add to every output.
-
-        Examples
-        --------
-        >>> from sklearn.ensemble import GradientBoostingRegressor
-        >>> from skforge import compile_forest
-        >>> model = GradientBoostingRegressor(n_estimators=2, learning_rate=0.5)
-        >>> model = model.fit([[0.0], [1.0]], [3.0, 5.0])
-        >>> compile_forest(model).predict_per_tree([[0.0], [1.0]])
-        array([[-0.5 , -0.25],
-               [ 0.5 ,  0.25]])
-        """
-        if is_device_array(X):
-            raise InvalidInputError(
-                "the values of single trees need rows in host memory, but these are on "
-                "a GPU; pass a NumPy array."
-            )
-        return self._values_of_trees(self._made_rows(X), n_jobs)
-
-    def _made_rows(self, X: Any) -> Any:
-        hashes = not self.takes_made and self.forest.hashed is not None
-        return prepare_rows(self.forest, X, made=False) if hashes else X
-
-    def _values_of_trees(self, X: Any, n_jobs: int | None) -> Array:
-        """Return the leaf values of rows that are made, if hashing makes them."""
+    def per_tree(self, rows: Array, n_jobs: int | None = None) -> Array:
         forest = self.forest
         if not forest.n_trees:
-            rows = prepare_rows(forest, X)
             return np.empty((len(rows), 0), forest.accumulator_dtype)
         if forest.aggregate == "linear":
-            return self._of_models(X, n_jobs, by_tree=True)
+            return self._of_models(rows, n_jobs, by_tree=True)
         if self._adds and not forest.vector_leaves:
-            return self._found("value", X, n_jobs)
+            return self._found("value", rows, n_jobs)
         values = forest.leaf_value if forest.vector_leaves else forest.leaf_value[:, 0]
-        return values.take(self._leaf_rows(X, n_jobs), axis=0)
+        return values.take(self.leaf_rows(rows, n_jobs), axis=0)
 
-    def leaf_rows(self, X: Any, *, n_jobs: int | None = None) -> NDArray[np.int32]:
-        """Return the row of ``leaf_value`` of the leaf that each row reaches."""
-        return self._leaf_rows(self._made_rows(X), n_jobs)
+    def leaf_rows(self, rows: Array, n_jobs: int | None = None) -> NDArray[np.int32]:
+        return rows_in(self._found("row", rows, n_jobs))
 
-    def _leaf_rows(self, X: Any, n_jobs: int | None) -> NDArray[np.int32]:
-        return rows_in(self._found("row", X, n_jobs))
-
-    def _found(self, found: Found, X: Any, n_jobs: int | None) -> Array:
+    def _found(self, found: Found, rows: Array, n_jobs: int | None) -> Array:
         finder = self.finder(found)
         finder.n_jobs = self.n_jobs
-        sums: Array = finder.predict_raw(X, n_jobs=n_jobs)
+        sums: Array = finder.predict_raw(rows, n_jobs=n_jobs)
         return sums.reshape(len(sums), self.forest.n_trees)
 
-    def _of_models(self, X: Any, n_jobs: int | None, by_tree: bool) -> Array:
+    def _of_models(self, rows: Array, n_jobs: int | None, by_tree: bool) -> Array:
         """Return scores of linear models, or the numbers that each tree adds."""
-        rows = prepare_rows(self.forest, X, self.takes_made)
-        leaves = self._leaf_rows(rows, n_jobs)
+        leaves = self.leaf_rows(rows, n_jobs)
         return self._models(rows, leaves, self._jobs(n_jobs), by_tree)
 
     @cached_property
@@ -188,7 +117,6 @@ class ByTree:
         """Return a module whose kernels are kept and compared as this one's are."""
         make: Any = type(self)
         made = make(*how, self.n_jobs, **shared)
-        made.takes_made = True
         if self.compiler.store is not None:
             made.keep_kernels()
         if self.watch is not None:

@@ -22,25 +22,14 @@ if TYPE_CHECKING:
 COMPARES = ("catboost", "sklearn", "skforge", "xgboost")
 
 
-def prepare_rows(forest: Forest, X: Any, made: bool = True) -> Array:
+def prepare_rows(forest: Forest, X: Any) -> Array:
     """Return ``X`` as an array that the kernels can read, copied only if necessary.
-
-    Rows of a forest with hashed categories may be ``made`` already.
 
     The array is in ``forest.input_dtype``, cast as in the source, and each row is
     contiguous. The names of a frame's columns and categories must be the model's, if it
     has any.
     """
-    if (
-        type(X) is np.ndarray
-        and X.dtype == forest._dtypes[0]
-        and X.ndim == 2
-        and X.shape[1] == forest.n_features
-        and X.flags.c_contiguous
-        and X.flags.aligned
-        and isnan(forest.missing_value)
-        and (made or forest.hashed is None)
-    ):
+    if forest.hashed is None and _is_ready(forest, X):
         return X  # the checks below cost more than walking one row
     if (places := places_in(forest, X)) is not None:
         X = with_dropped(forest, X, places)
@@ -54,11 +43,30 @@ def prepare_rows(forest: Forest, X: Any, made: bool = True) -> Array:
         rows = np.concatenate([*sparse_rows.blocks_of(forest, X)])
     else:
         rows = _as_array(X, forest.n_features)
+    return forest_rows(forest, rows, X)
+
+
+def _is_ready(forest: Forest, X: Any) -> bool:
+    return (
+        type(X) is np.ndarray
+        and X.dtype == forest._dtypes[0]
+        and X.ndim == 2
+        and X.shape[1] == forest.n_features
+        and X.flags.c_contiguous
+        and X.flags.aligned
+        and isnan(forest.missing_value)
+    )
+
+
+def forest_rows(forest: Forest, rows: Array, given: Any = None) -> Array:
+    """Return an array of numbers as kernels read it; errors speak of what was given."""
+    if _is_ready(forest, rows):
+        return rows
     rows = read_columns(forest, rows)
     mistakes.check_shape(rows.shape, forest.n_features)
     kind = rows.dtype
     if kind.kind not in "fiub":
-        rows = mistakes.numbers(rows, X)
+        rows = mistakes.numbers(rows, rows if given is None else given)
     with np.errstate(all="ignore"):
         # LightGBM accepts two dtypes and casts all others to float32.
         if forest.source == "lightgbm" and kind not in (np.float32, np.float64):

@@ -22,6 +22,7 @@ from skforge.compiler.frontends.base import is_pipeline
 from skforge.compiler.frontends.members import fitted_members, with_members
 from skforge.compiler.frontends.pipeline.split import StepPart, table_text
 from skforge.compiler.frontends.pipeline.transformers import first_reader
+from skforge.compiler.runtime.rows import forest_rows
 from skforge.exceptions import UnsupportedModelError
 from skforge.runtime.mappings import MappingColumns
 from skforge.sources.base import METHODS as _METHODS
@@ -103,7 +104,9 @@ def _with_stages(boosted: Any, fast: Any) -> Any:
         if hasattr(X, "tocsr"):
             return own(X)
         scores, module = boosted._raw_predict_init(X), fast._compiled().module
-        sums = module.raw_of_rounds(X, *at, n_jobs=fast.n_jobs, start=scores)
+        rows = forest_rows(module.forest, X)
+        how = {"begin": 0, "end": len(boosted.estimators_), "start": scores}
+        sums = module.run("raw_of_rounds", rows, fast.n_jobs, **how)
         scores[...] = sums.reshape(scores.shape)
         return scores
 
@@ -116,7 +119,7 @@ def _with_stages(boosted: Any, fast: Any) -> Any:
 
             X = validate_data(boosted, X, dtype=np.float32, order="C", reset=False)
         scores, module = boosted._raw_predict_init(X), fast._compiled().module
-        blocks, n = lambda: [X], len(X)
+        blocks, n = lambda: [forest_rows(module.forest, X)], len(X)
         for _, sums in module.stages(blocks, n, *at, n_jobs=fast.n_jobs, start=scores):
             stage = np.empty_like(scores)
             stage[...] = sums.reshape(scores.shape)

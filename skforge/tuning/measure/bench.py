@@ -25,7 +25,7 @@ from skforge.compiler.forest.reference import (
     reference_raw,
     sum_limits,
 )
-from skforge.compiler.runtime.rows import prepare_rows
+from skforge.compiler.runtime.rows import forest_rows, prepare_rows
 
 if TYPE_CHECKING:
     from skforge.tuning.measure.measure import Runner
@@ -43,6 +43,13 @@ DRAWN_VALUES, CHECKED_VALUES, FEWEST_ROWS = 2_000_000, 500_000, 16
 BATCH_BYTES = 256 << 20
 
 
+def _rows_in(forest: Forest, rows: Any) -> Array:
+    """Read users' rows, or those that the source of a model has made already."""
+    made = isinstance(rows, np.ndarray) and rows.dtype == forest.input_dtype
+    made = made and rows.shape[1:] == (forest.n_features,)
+    return forest_rows(forest, rows) if made else prepare_rows(forest, rows)
+
+
 class SampleRows:
     """Batches of the caller's rows, filled up with rows drawn around the thresholds.
 
@@ -57,7 +64,7 @@ class SampleRows:
         self.note = ""
         if rows is None:
             self.note = "no sample was given; rows were drawn at random"
-        elif len(rows := prepare_rows(forest, rows)) and np.isnan(rows).all():
+        elif len(rows := _rows_in(forest, rows)) and np.isnan(rows).all():
             self.note = (
                 "all values of the sample are missing; rows were drawn at random "
                 "instead"
@@ -77,7 +84,7 @@ class SampleRows:
             missing = n - len(self._rows)
             missing = min(missing, max(FEWEST_ROWS, self._affordable(DRAWN_VALUES)))
             drawn = draw_rows(self._forest, missing, self._seed)
-            drawn = prepare_rows(self._forest, drawn)
+            drawn = forest_rows(self._forest, drawn)
             rows = np.concatenate([self._rows, drawn])
             self._rows = rows[np.arange(n) % len(rows)]
         return self._rows[:n]
@@ -128,7 +135,7 @@ class SampleRows:
         rows = self._rows[:half]
         missing = 0.02 if bool((forest.missing != Missing.NEVER).any()) else 0.0
         drawn = draw_rows(forest, 2 * half - len(rows), self._seed + 1, missing)
-        rows = np.concatenate([rows, prepare_rows(forest, drawn)])
+        rows = np.concatenate([rows, forest_rows(forest, drawn)])
         limit = sum_limits(forest, rows, self._reduction)
         return np.ascontiguousarray(rows), reference_raw(forest, rows), limit
 

@@ -17,11 +17,9 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import SCORES
 from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.outputs.steps import Refused, Steps
-from skforge.compiler.runtime.arrays import is_device_array
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
 from skforge.compiler.runtime.entry import entry as entries
 from skforge.compiler.runtime.kernels import AnyKernel, KernelCache, RangeKernels
-from skforge.compiler.runtime.rows import prepare_rows
 from skforge.compiler.runtime.schedules import check_count
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
@@ -294,67 +292,23 @@ def check_covers(forest: Forest) -> None:
 
 
 class Explained:
-    """Explains the scores of a forest; a base of ``CompiledModule``."""
+    """Explains the scores of a forest; a base of ``Engine``."""
 
     forest: Forest
     target: Target
-    takes_made: bool
     n_jobs: int | None
     contribs_schedule: dict[BatchRange, Schedule] | None
     _contributions: dict[Target, ContributionKernels]
-    #: Answers small batches without options.
-    _entry: Any = None
 
-    def predict_contribs(
+    def contribs(
         self,
-        X: Any,
+        rows: Array,
+        n_jobs: int | None = None,
         *,
         interactions: bool = False,
         approximate: bool = False,
-        background: Any = None,
-        n_jobs: int | None = None,
+        background: Array | None = None,
     ) -> Array:
-        """Return what each feature contributes to the raw scores (SHAP values).
-
-        Parameters
-        ----------
-        X : array-like of shape (n_rows, n_features)
-            As for :meth:`predict_raw`.
-        interactions : bool, default=False
-            Return SHAP interaction values, with one more axis of ``n_features + 1``.
-            With a background they are interventional, too.
-        approximate : bool, default=False
-            Return Saabas' values instead: the changes of the mean along each path.
-        background : array-like of shape (n_background, n_features), default=None
-            Take features that are not known from these rows (interventional values)
-            instead of following the training rows (path-dependent values).
-        n_jobs : int or None
-            As for :meth:`predict_raw`.
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_features + 1) or (n_rows, n_outputs, n_features + 1)
-            In the dtype of the source's sums. The last column is the expected raw
-            score; each row adds up to :meth:`predict_raw`, for an IsolationForest
-            divided by its number of trees: its mean path length, as in shap.
-
-        Raises
-        ------
-        UnsupportedModelError
-            If the model does not keep the covers of its nodes.
-        """
-        plain = background is None and not (interactions or approximate)
-        plain = plain and n_jobs is None and self.forest.hashed is None
-        if plain and self._entry is not None and (answer := self._entry(X)) is not None:
-            return answer
-        if is_device_array(X):
-            raise InvalidInputError(
-                "contributions need rows in host memory, but these are on a GPU; pass "
-                "a NumPy array."
-            )
-        rows = prepare_rows(self.forest, X, self.takes_made)
-        if background is not None:
-            background = prepare_rows(self.forest, background, self.takes_made)
         n_jobs = self.n_jobs if n_jobs is None else n_jobs
         threads = 1 if n_jobs is None else resolve_n_jobs(n_jobs)
         _refuse_combined(interactions, approximate, background is not None)
@@ -370,9 +324,15 @@ class Explained:
             contribs = explained.approximate(rows, threads)
         else:
             contribs = explained.values(rows, threads)
-        if plain and threads == 1 and len(rows) <= ENTRY_ROWS and self._entry is None:
-            self._entry = explained.entry("nothing", math.inf)
         return contribs[:, 0] if self.forest.n_outputs == 1 else contribs
+
+    def entry_of_few(self, n_rows: int) -> Any:
+        """Return an entry for contributions, if calls are for so few rows."""
+        single = self.n_jobs is None or resolve_n_jobs(self.n_jobs) == 1
+        if not single or n_rows > ENTRY_ROWS:
+            return None
+        host = not self.explains(n_rows, 1)
+        return self._explained(by_host=host).entry("nothing", math.inf)
 
     def contribs_entry(self, refused: Refused, limit: float) -> Any:
         """Return a compiled function of arrays, None if there is none.

@@ -1,0 +1,319 @@
+"""The methods of a compiled forest: they read rows as users have them, and run kernels.
+
+Rows are arrays, lists, sparse matrices, frames, or arrays in a GPU's memory. What knows
+a library's own rules for rows reads them itself, and asks the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge._docs import documented
+from skforge._typing import Array
+from skforge.compiler.backend import on_device
+from skforge.compiler.forest import sparse_rows
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.outputs import AnswerSpec
+from skforge.compiler.forest.rounds import ends_in_bias
+from skforge.compiler.frontends.checks import refuse_arguments
+from skforge.compiler.outputs import steps
+from skforge.compiler.outputs.answers import of_scores
+from skforge.compiler.runtime.arrays import into, is_device_array
+from skforge.compiler.runtime.by_round import ARGUMENTS, asked, blocks_of
+from skforge.compiler.runtime.engine import Answered
+from skforge.compiler.runtime.rows import prepare_rows
+from skforge.compiler.target import Target
+from skforge.exceptions import InvalidInputError, UnsupportedModelError
+
+OutArray: TypeAlias = Array | None
+
+
+class Methods:
+    """A base of ``CompiledModule`` and ``AutoModule``, before what runs kernels."""
+
+    forest: Forest
+    target: Target
+    parts: Any
+    run: Callable[..., Array]
+    stages: Callable[..., Iterator[tuple[AnswerSpec, Array]]]
+    count_small: Callable[[steps.Output, int], None]
+    _entries: dict[steps.Output, Callable[[Any], Array | None] | None]
+    #: Explains small batches without options.
+    _explains: Callable[[Any], Array | None] | None = None
+
+    def predict_raw(
+        self, X: Any, *, n_jobs: int | None = None, out: OutArray = None, **rounds: Any
+    ) -> Array:
+        """Return raw scores (margins): sums of leaf values, averaged if the source is.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_rows, n_features)
+            Rows, cast to the forest's input dtype as the source does. With a GPU, also
+            arrays in its memory (CuPy, PyTorch, DLPack).
+        n_jobs : int or None
+            Maximum number of threads; None uses the module's own setting.
+        out : ndarray of the result's shape and dtype, default=None
+            Where to write the results of rows in host memory; a ``numpy.memmap`` for
+            results that do not fit in memory.
+        **rounds : dict
+            Boosting rounds, by the library's own arguments: ``iteration_range`` of
+            XGBoost, ``num_iteration`` and ``start_iteration`` of LightGBM,
+            ``ntree_start`` and ``ntree_end`` of CatBoost.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,) or (n_rows, n_outputs)
+            In the accumulator's dtype; ``out`` if it was given. For rows on a GPU, a
+            CuPy array written on the current stream.
+
+        Raises
+        ------
+        InvalidInputError
+            If the rows do not fit the forest, or ``out`` the results.
+        """
+        if rounds:
+            return self._predict_rounds("predict_raw", X, n_jobs, out, rounds)
+        if out is not None:
+            return into(out, self.predict_raw(X, n_jobs=n_jobs))
+        if (answer := self._of_entry("raw", X, n_jobs)) is not None:
+            return answer
+        return self._raw_scores(X, n_jobs, "raw")
+
+    @documented(predict_raw)
+    def predict(
+        self, X: Any, *, n_jobs: int | None = None, out: OutArray = None, **rounds: Any
+    ) -> Array:
+        """Return the source's output: raw scores after its transform.
+
+        For classifiers these are the probabilities that a Booster returns, not labels.
+
+        Returns
+        -------
+        ndarray
+            In the source's shape and dtype; ``out`` if it was given.
+        """
+        if rounds:
+            return self._predict_rounds("predict", X, n_jobs, out, rounds)
+        if out is not None:
+            return into(out, self.predict(X, n_jobs=n_jobs))
+        if (answer := self._of_entry("transformed", X, n_jobs)) is not None:
+            return answer
+        values = self._raw_scores(X, n_jobs, "transformed")
+        return self._transformed(X, self.forest.answers, values)
+
+    def apply(self, X: Any, *, n_jobs: int | None = None) -> NDArray[np.int32]:
+        """Return the leaf that each row reaches, in the source's node numbers.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_rows, n_features)
+            Rows, as :meth:`predict_raw` takes them.
+        n_jobs : int or None
+            Maximum number of threads; None uses the module's own setting.
+
+        Returns
+        -------
+        ndarray of int32, shape (n_rows, n_trees)
+            CatBoost's bias is no tree.
+        """
+        leaves = self._answer("leaves", X, n_jobs)
+        return leaves[:, :-1].copy() if ends_in_bias(self.forest) else leaves
+
+    @documented(apply)
+    def predict_per_tree(self, X: Any, *, n_jobs: int | None = None) -> Array:
+        """Return the value of the leaf that each row reaches in each tree.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_rows, n_features)
+            Rows, as :meth:`predict_raw` takes them, in host memory.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_trees) or (n_rows, n_trees, n_outputs)
+            What each tree adds to the raw scores, before these are averaged or scaled,
+            in the order of the trees; the last axis if trees add to every output.
+
+        Examples
+        --------
+        >>> from sklearn.ensemble import GradientBoostingRegressor
+        >>> from skforge import compile_forest
+        >>> model = GradientBoostingRegressor(n_estimators=2, learning_rate=0.5)
+        >>> model = model.fit([[0.0], [1.0]], [3.0, 5.0])
+        >>> compile_forest(model).predict_per_tree([[0.0], [1.0]])
+        array([[-0.5 , -0.25],
+               [ 0.5 ,  0.25]])
+        """
+        if is_device_array(X):
+            raise InvalidInputError(
+                "the values of single trees need rows in host memory, but these are on "
+                "a GPU; pass a NumPy array."
+            )
+        return self._answer("per_tree", X, n_jobs)
+
+    def predict_contribs(
+        self,
+        X: Any,
+        *,
+        interactions: bool = False,
+        approximate: bool = False,
+        background: Any = None,
+        n_jobs: int | None = None,
+    ) -> Array:
+        """Return what each feature contributes to the raw scores (SHAP values).
+
+        Parameters
+        ----------
+        X : array-like of shape (n_rows, n_features)
+            As for :meth:`predict_raw`.
+        interactions : bool, default=False
+            Return SHAP interaction values, with one more axis of ``n_features + 1``.
+            With a background they are interventional, too.
+        approximate : bool, default=False
+            Return Saabas' values instead: the changes of the mean along each path.
+        background : array-like of shape (n_background, n_features), default=None
+            Take features that are not known from these rows (interventional values)
+            instead of following the training rows (path-dependent values).
+        n_jobs : int or None
+            As for :meth:`predict_raw`.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_features + 1) or (n_rows, n_outputs, n_features + 1)
+            In the dtype of the source's sums. The last column is the expected raw
+            score; each row adds up to :meth:`predict_raw`, for an IsolationForest
+            divided by its number of trees: its mean path length, as in shap.
+
+        Raises
+        ------
+        UnsupportedModelError
+            If the model does not keep the covers of its nodes.
+        """
+        options = {"interactions": interactions, "approximate": approximate}
+        plain = background is None and not any(options.values())
+        plain = plain and n_jobs is None and self.forest.hashed is None
+        by_entry = self._explains if plain else None
+        if by_entry is not None and (answer := by_entry(X)) is not None:
+            return answer
+        if is_device_array(X):
+            raise InvalidInputError(
+                "contributions need rows in host memory, but these are on a GPU; pass "
+                "a NumPy array."
+            )
+        rows = prepare_rows(self.forest, X)
+        if background is not None:
+            background = prepare_rows(self.forest, background)
+        contribs = self.run("contribs", rows, n_jobs, background=background, **options)
+        if plain and self._explains is None:
+            self._explains = self.parts[0].entry_of_few(len(rows))
+        return contribs
+
+    @documented(predict_per_tree)
+    def staged_predict_raw(
+        self, X: Any, *, n_jobs: int | None = None
+    ) -> Iterator[Array]:
+        """Return the raw scores after each boosting round, from the first one on.
+
+        Returns
+        -------
+        generator of ndarray
+            What ``predict_raw`` of the library returns for 1, 2, ... rounds. CatBoost's
+            are those of its ``staged_predict``, which adds the bias to the first tree.
+
+        Raises
+        ------
+        UnsupportedModelError
+            If the model has no boosting rounds.
+        """
+        return (raw for _, raw in self._staged(X, n_jobs))
+
+    @documented(staged_predict_raw)
+    def staged_predict(self, X: Any, *, n_jobs: int | None = None) -> Iterator[Array]:
+        """Return the source's output after each boosting round, from the first one on.
+
+        Returns
+        -------
+        generator of ndarray
+            What :meth:`predict` returns for 1, 2, ... rounds, in the library's bits.
+
+        Examples
+        --------
+        >>> from sklearn.ensemble import GradientBoostingRegressor
+        >>> from skforge import compile_forest
+        >>> model = GradientBoostingRegressor(n_estimators=2, learning_rate=0.5)
+        >>> model = model.fit([[0.0], [1.0]], [3.0, 5.0])
+        >>> [*compile_forest(model).staged_predict([[0.0], [1.0]])]
+        [array([3.5, 4.5]), array([3.25, 4.75])]
+        """
+        stages = self._staged(X, n_jobs)
+        return (of_scores(spec, "transformed", raw) for spec, raw in stages)
+
+    def _staged(self, X: Any, n_jobs: int | None) -> Iterator[tuple[AnswerSpec, Array]]:
+        rounds = self.parts[0].rounds
+        if rounds is None:
+            raise UnsupportedModelError(
+                "The model has no boosting rounds, so there are no predictions after "
+                "each of them."
+            )
+        if is_device_array(X):
+            raise InvalidInputError(
+                "predictions after each round need rows in host memory, but these are "
+                "on a GPU; pass a NumPy array."
+            )
+        rows = prepare_rows(self.forest, X)
+        blocks = partial(blocks_of, rows)
+        return self.stages(blocks, len(rows), 0, rounds.n, n_jobs=n_jobs)
+
+    def _answer(
+        self, what: Answered, X: Any, n_jobs: int | None, **options: Any
+    ) -> Array:
+        forest = self.forest
+        if forest.hashed is None:
+            if type(X) is not np.ndarray and is_device_array(X):
+                return self.run(what, X, n_jobs, **options)
+            if sparse_rows.is_sparse(X):
+                blocks = sparse_rows.blocks_of(forest, X)
+                parts = [self.run(what, rows, n_jobs, **options) for rows in blocks]
+                return np.concatenate(parts)
+        return self.run(what, prepare_rows(forest, X), n_jobs, **options)
+
+    def _of_entry(
+        self, output: steps.Output, X: Any, n_jobs: int | None
+    ) -> Array | None:
+        entry = self._entries.get(output)
+        return entry(X) if entry and n_jobs is None else None
+
+    def _raw_scores(self, X: Any, n_jobs: int | None, output: steps.Output) -> Array:
+        """Return raw scores without an entry, for an output that may have one soon."""
+        raw = self._answer("raw", X, n_jobs)
+        if isinstance(raw, np.ndarray):
+            self.count_small(output, len(raw))
+        return raw
+
+    def _transformed(self, X: Any, spec: AnswerSpec, raw: Array) -> Array:
+        if is_device_array(X):
+            rule = partial(of_scores, spec, "transformed")
+            answer: Array = on_device().answered(self.target, rule, raw)
+            return answer
+        return of_scores(spec, "transformed", raw)
+
+    def _predict_rounds(
+        self, method: str, X: Any, n_jobs: int | None, out: OutArray, params: Any
+    ) -> Array:
+        rounds = self.parts[0].rounds
+        known = () if rounds is None else ARGUMENTS.get(self.forest.source, ())
+        refuse_arguments(method, params.keys() - {*known})
+        begin, end = asked(rounds, params)
+        if (begin, end) == (0, rounds.n):
+            values: Array = getattr(self, method)(X, n_jobs=n_jobs)
+        else:
+            values = self._answer("raw_of_rounds", X, n_jobs, begin=begin, end=end)
+            if method == "predict":
+                values = self._transformed(X, rounds.spec(begin, end), values)
+        return values if out is None else into(out, values)
