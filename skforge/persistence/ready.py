@@ -59,19 +59,30 @@ def _machine_key() -> tuple[str, ...] | None:
     return str(python), np.__version__, facts.llvm_version(), facts.machine(), cpu
 
 
-#: Entries' code: models of one kind share it.
-_code_of = lru_cache(maxsize=64)(object_cache.find)
+@lru_cache(maxsize=64)
+def _code_of(key: str, digest: str) -> bytes:
+    """Return an entry's code, which models of one kind share.
+
+    Raise ``LookupError`` if the cache lacks it; the next call looks again.
+    """
+    if (stored := object_cache.find(key, digest)) is None:
+        raise LookupError(key)
+    return stored
+
+
+def _read_dicts(key: str, digest: str) -> Any:
+    """Return the function that reads many dicts; None if the cache lacks it."""
+    with suppress(LookupError):
+        return _dicts_code(key, digest)
+    return None
 
 
 @lru_cache(maxsize=1)
-def _read_dicts(key: str, digest: str) -> Any:
-    """Return the function that reads many dicts; None if the cache lacks it."""
+def _dicts_code(key: str, digest: str) -> Any:
     from skforge.runtime import dict_reader
     from skforge.runtime.python_objects import symbols
 
-    if (stored := _code_of(key, digest)) is None:
-        return None
-    names, _, binary = stored.partition(b"\n")
+    names, _, binary = _code_of(key, digest).partition(b"\n")
     known = symbols(*dict_reader.CLASSES)
     code = LoadedCode(names.decode().split(), binary, known)
     function = dict_reader.function_at(code.address("skf_read"))
@@ -282,10 +293,7 @@ class _Ready:
         key, digest, labels, sizes, loops = self._record["entries"][method]
         if self._table is None:
             self._table = self._filled()
-        stored = _code_of(key, digest)
-        if stored is None:
-            raise LookupError(key)
-        names, _, binary = stored.partition(b"\n")
+        names, _, binary = _code_of(key, digest).partition(b"\n")
         known = _loops_in(loops)
 
         def code(symbols: Mapping[str, int]) -> LoadedCode:

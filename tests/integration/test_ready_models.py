@@ -674,6 +674,9 @@ def test_code_that_is_lost_is_compiled_again(
     assert is_ready(fast)
     same(fast.predict_proba(X[:2]), FOREST.predict_proba(X[:2]))
     assert not is_ready(fast)
+    again = loaded(path)
+    same(again.predict_proba(X[:2]), FOREST.predict_proba(X[:2]))
+    assert is_ready(again)  # what was lost is looked up again
 
 
 def path_digest(path: Path) -> str:
