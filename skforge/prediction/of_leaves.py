@@ -18,6 +18,7 @@ from skforge.compiler.runtime.leaves.samples import (
 )
 from skforge.compiler.runtime.leaves.sums import PayloadSums
 from skforge.exceptions import InvalidInputError, SourceNeededError
+from skforge.prediction.of_rows import Read
 
 #: Numbers of leaves, or of points of curves, that a block of rows has at most.
 _BLOCK = 1 << 20
@@ -34,13 +35,12 @@ class LeafAnswers:
         self._made: dict[str, Any] = {}
 
     def __call__(
-        self, method: str, X: Any, n_jobs: int | None, params: Mapping[str, Any]
+        self, method: str, read: Read, n_jobs: int | None, params: Mapping[str, Any]
     ) -> Any:
-        """Return an answer for prepared rows; None if only the model has one."""
-        predictor = self._predictor
-        answer, width = self._answer(method, params)
-        rows = None if answer is None else predictor.rows(X, method)
-        if answer is None or rows is None:
+        """Return an answer for rows that were read; None if only the model has one."""
+        predictor, rows = read.by, read.rows
+        answer, width = (None, 0) if rows is None else self._answer(method, params)
+        if answer is None:
             return None
         n = rows.shape[0]
         if method == "predict" and CURVES[0] in self._source.by_leaves and n > 1:

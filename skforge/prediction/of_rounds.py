@@ -115,13 +115,12 @@ class OfRounds:
             return None
         if at == (0, self.module.parts[0].rounds.n):
             return self.answer(method, X, self.entry_jobs)
-        X = self.framed(X)
-        rows = self.rows(self.source.prepared(X, method), method)
+        by, rows, _ = self.read(X, method)
         if rows is None:
             labels = self.source.answers.labels
-            return None if labels else self._by_library(method, X, params)
+            return None if labels else self._by_library(method, self.framed(X), params)
         jobs, (begin, end) = self.entry_jobs, at
-        raw = self._run("raw_of_rounds", rows, jobs, begin=begin, end=end)
+        raw = by._run("raw_of_rounds", rows, jobs, begin=begin, end=end)
         self.counters.add(self._route, len(raw))
         return self.rule(params)(method, raw)
 
@@ -140,18 +139,17 @@ class OfRounds:
     def staged_by_kernels(
         self: Any, method: str, X: Any, n_jobs: int | None, params: Mapping[str, Any]
     ) -> Iterator[Any]:
-        X, source, module = self.framed(X), self.source, self.module
-        chosen = self._stages_asked(method, params)
+        source, chosen = self.source, self._stages_asked(method, params)
         rows = None
         if chosen is not None:
             base, *steps = chosen
-            rows = self.rows(source.prepared(X, base), base)
+            by, rows, _ = self.read(X, base)
         if rows is None:
-            yield from self.staged_by_library(method, X, params)
+            yield from self.staged_by_library(method, self.framed(X), params)
             return
-        n = rows.shape[0]
+        n, blocks = rows.shape[0], by._blocks(rows)
         self.counters.add(self._route, n)
-        for spec, raw in module.stages(self._blocks(rows), n, *steps, n_jobs=n_jobs):
+        for spec, raw in by.module.stages(blocks, n, *steps, n_jobs=n_jobs):
             rules = source.spec_of_stage(spec)
             yield source.stage(base, answer(rules, self._classes, base, raw))
 

@@ -9,7 +9,6 @@ import numpy as np
 from skforge._typing import Array
 from skforge.compiler.forest.rounds import ends_in_bias
 from skforge.compiler.outputs.answers import of_scores
-from skforge.compiler.runtime.arrays import is_device_array
 from skforge.exceptions import InvalidInputError, UnsupportedModelError, warn
 from skforge.prediction.at_door import at_door
 from skforge.sources.fitted import returns_frames
@@ -26,15 +25,13 @@ class OfTrees:
 
     @at_door
     def apply(self: Any, X: Any, n_jobs: int | None = None) -> Any:
-        far = self._on_device(X)
-        X = self.source.prepared(self.framed(X))
-        if far or is_device_array(X):  # the pipeline's own steps may return such
+        if self._on_device(X):
             leaves = self.module.run("leaves", X)
         else:
-            rows = self.source.rows(X, "apply")
+            by, rows, given = self.read(X, "apply")
             if rows is None:
-                return self.ask("apply", X)
-            leaves = self._run("leaves", rows, n_jobs)
+                return self.ask("apply", given)
+            leaves = by._run("leaves", rows, n_jobs)
         if ends_in_bias(self.forest):
             leaves = leaves[:, :-1]
         self.counters.add(self._route, len(leaves))
@@ -55,10 +52,8 @@ class OfTrees:
     def per_tree(self: Any, X: Any, n_jobs: int | None = None) -> Array:
         self._refuse_members("the values of single trees")
         self.numbers_meet(X)
-        if (reader := self.of_rows(X)) is not self:
-            return reader.per_tree(X, n_jobs)
-        rows = self._numbers(X, "values of single trees")
-        values = self._run("per_tree", rows, n_jobs)
+        by, rows = self._numbers(X, "values of single trees")
+        values = by._run("per_tree", rows, n_jobs)
         self.counters.add(self._route, len(values))
         return values
 
@@ -86,7 +81,7 @@ class OfTrees:
         if (reader := self.of_rows(X)) is not self:
             return reader.contribs(X, n_jobs, background, **options)
         if background is not None:
-            rows = self._numbers(background)
+            _, rows = self._numbers(background)
             if hasattr(rows, "tocsr"):
                 rows = np.concatenate([*self._dense(rows)])
             options["background"] = self._ready(rows)
@@ -98,30 +93,30 @@ class OfTrees:
                 if self._warning:
                     warn(self._warning)
                 return answer
-        rows = self._numbers(X)
-        values = self._run("contribs", rows, n_jobs, **options)
-        if plain and "predict_contribs" not in self.entries:
+        by, rows = self._numbers(X)
+        values = by._run("contribs", rows, n_jobs, **options)
+        if plain and by is self and "predict_contribs" not in self.entries:
             self._explain_by_entry(rows, values)
         self.counters.add(self._route, len(values))
         if (hashed := self.forest.hashed) is None:
             return values
         return hashed.shared(values, options.get("interactions", False))
 
-    def _numbers(self: Any, X: Any, what: str = "contributions") -> Any:
-        if getattr(X, "shape", None) == (0, self.forest.n_columns):
-            return np.empty((0, self.forest.n_features), self._dtype)  # not all take it
+    def _numbers(self: Any, X: Any, what: str = "contributions") -> tuple[Any, Any]:
+        """Return who reads rows, and the numbers; raise if only the model does."""
+        if getattr(X, "shape", None) == (0, self.forest.n_columns):  # not all take it
+            return self, np.empty((0, self.forest.n_features), self._dtype)
         if self._on_device(X):
             raise InvalidInputError(
                 f"{what} need rows in host memory, but these are on a GPU; pass a "
                 "NumPy array."
             )
-        X = self.source.prepared(self.framed(X))
-        rows = self.rows(X, "predict_raw")
+        by, rows, given = self.read(X, "predict_raw")
         if rows is None:
-            self.ask("predict", X)  # rows that the model refuses have its own error
+            self.ask("predict", given)  # rows that the model refuses have its own error
             raise InvalidInputError(
                 f"{what} need rows that kernels read, but {self.source.class_name} "
                 f"answers these ({type(X).__name__}) itself; pass a float64 array or "
                 "DataFrame of its features, with numbers that float32 holds."
             )
-        return rows
+        return by, rows

@@ -37,8 +37,8 @@ from skforge.prediction.kernel_checks import by_reference
 from skforge.prediction.of_entries import OfEntries, Route
 from skforge.prediction.of_leaves import LeafAnswers
 from skforge.prediction.of_rounds import OfRounds
+from skforge.prediction.of_rows import OfRows
 from skforge.prediction.of_trees import OfTrees
-from skforge.runtime.log import INFO, log
 from skforge.runtime.mappings import Mappings, is_mapped
 from skforge.sources.base import METHODS as OF_SCORES
 from skforge.sources.base import Source, UnsureError
@@ -48,8 +48,8 @@ from skforge.sources.plain import ReadArray
 if TYPE_CHECKING:
     from skforge.compiler.runtime.sparse import SparseWalk
 
-#: Forms of rows that are looked into, and those whose routes are remembered.
-_MOST_FORMS, _MOST_ROUTES = 32, 256
+#: Forms of rows whose routes are remembered.
+_MOST_ROUTES = 256
 _NO_PARAMS: Mapping[str, Any] = MappingProxyType({})
 #: The method of arrays that may lie in a GPU's memory.
 _DLPACK = "__dlpack_device__"
@@ -58,7 +58,7 @@ _DLPACK = "__dlpack_device__"
 METHODS = (*OF_SCORES, "predict_raw")
 
 
-class ForestPredictor(OfEntries, OfTrees, OfRounds, AtDoor):
+class ForestPredictor(OfRows, OfEntries, OfTrees, OfRounds, AtDoor):
     """What a fitted ``CompiledForest`` calls; rebuilt after unpickling.
 
     Several routes lead from rows to an answer; see :meth:`_find_routes`.
@@ -239,49 +239,16 @@ class ForestPredictor(OfEntries, OfTrees, OfRounds, AtDoor):
     def _by_leaves(
         self, method: str, X: Any, n_jobs: int | None, params: Mapping[str, Any]
     ) -> Any:
-        X = self.source.prepared(self.framed(X), method)
-        if (answer := self.leaf_answers(method, X, n_jobs, params)) is not None:
+        read = self.read(X, method)
+        if (answer := self.leaf_answers(method, read, n_jobs, params)) is not None:
             self.counters.add(self._route, len(answer))
             return answer
         self.fingerprint.check()
-        return self._by_model(method, X, params)
+        return self._by_model(method, read.given, params)
 
     @cached_property
     def leaf_answers(self) -> LeafAnswers:
         return LeafAnswers(self)
-
-    def of_rows(self, X: Any) -> ForestPredictor:
-        """Return the predictor whose forest reads rows: itself, or their form's."""
-        return self._variant(X) or self
-
-    def _by_form(self, method: str, X: Any, n_jobs: int | None) -> Any:
-        variant = self._variant(X)
-        return None if variant is None else variant.answer(method, X, n_jobs)
-
-    def _variant(self, X: Any) -> ForestPredictor | None:
-        """Return the predictor for rows of another form, made for the first of them."""
-        form = self.source.form(X)
-        if form is None:
-            return None
-        if form not in self.variants:
-            if len(self.variants) >= _MOST_FORMS:
-                return None
-            self.fingerprint.check()
-            self.variants[form] = None  # for other threads in the meantime
-            source, who = self.source.of_form(form), "the model itself"
-            if source is self.source:
-                self.variants[form], who = self, "the kernels of float64 rows"
-            elif source is not None and isinstance(self.module, CompiledModule):
-                module = self._module_of(source.forest)
-                model = source.model if source.stored is None else source.stored
-                variant = ForestPredictor(module, model, source=source)
-                variant.counters, who = self.counters, "kernels of their own"
-                self.variants[form] = variant
-            self._routes = {}
-            from skforge.sources.forms import form_text
-
-            log(INFO, "rows of the form %s are answered by %s", form_text(form), who)
-        return self.variants[form]
 
     @cached_property
     def _mappings(self) -> Mappings | None:
@@ -324,11 +291,6 @@ class ForestPredictor(OfEntries, OfTrees, OfRounds, AtDoor):
     def _by_sequence(self, method: str, X: Any, n_jobs: int | None) -> Any:
         return self._by_mappings(method, X, n_jobs) if is_mapped(X) else None
 
-    def framed(self, X: Any) -> Any:
-        if is_mapped(X) and self._mappings is not None:
-            return self._mappings.frame(X)
-        return X
-
     def _by_blocks(
         self, method: str, X: Any, n_jobs: int | None, out: Any = None
     ) -> Array | None:
@@ -354,21 +316,17 @@ class ForestPredictor(OfEntries, OfTrees, OfRounds, AtDoor):
         return answers
 
     def _by_kernels(
-        self, method: str, X: Any, n_jobs: int | None, read: ReadArray | None = None
+        self, method: str, X: Any, n_jobs: int | None, known: ReadArray | None = None
     ) -> Any:
         X = self.source.prepared(X, method)
         if (answer := self._by_blocks(method, X, n_jobs)) is not None:
             return answer
-        rows = self.rows(X, method, read)
-        if rows is None and self.source.before:  # the rest may read another form
-            if (variant := self._variant(X)) not in (None, self):
-                return variant._by_kernels(method, X, n_jobs)
-            rows = None if variant is None else self.rows(X, method)
+        if known is None and (reader := self.of_rows(X)) is not self:
+            return reader._by_kernels(method, X, n_jobs)
+        rows = self.rows(X, method, known)
         if rows is None and not self.source.answers.labels:
             return self.of_scores(method, np.asarray(self.ask("predict_raw", X)))
-        if rows is None:
-            return self.ask(method, X)
-        answer = self._scored(method, rows, n_jobs)
+        answer = None if rows is None else self._scored(method, rows, n_jobs)
         return self.ask(method, X) if answer is None else answer
 
     def _scored(self, method: str, rows: Any, n_jobs: int | None) -> Any:
@@ -414,10 +372,6 @@ class ForestPredictor(OfEntries, OfTrees, OfRounds, AtDoor):
         if isinstance(probability, list):
             return [np.log(target) for target in probability]
         return np.log(probability)
-
-    def rows(self, X: Any, method: str, read: ReadArray | None = None) -> Any:
-        rows = self.source.taken(read or self.source.read(X))
-        return self.source.rows(X, method) if rows is None else rows
 
     def _ready(self, rows: Any) -> Any:
         return rows if is_device_array(rows) else forest_rows(self.forest, rows)

@@ -453,3 +453,13 @@ def test_booleans_beside_float32_stay_narrow(dtypes: dict[str, str]) -> None:
     many["c"] = np.arange(len(many)) % 2
     many = many.astype(dtypes)
     assert_by_kernels(fast, model, many)
+
+
+def test_leaves_are_found_by_the_forest_of_the_rows_form() -> None:
+    rows = np.random.default_rng(0).normal(size=(200, 4))
+    trees = ensemble.RandomForestRegressor(5, random_state=0)
+    model = make_pipeline(preprocessing.StandardScaler(), trees).fit(rows, rows[:, 0])
+    fast, narrow = plain(model).fit(rows), rows.astype(np.float32)
+    leaves = model[-1].apply(model[:-1].transform(narrow))
+    np.testing.assert_array_equal(fast.apply(narrow), leaves, strict=True)
+    assert fast.counters()["library"]["rows"] == 0
