@@ -1,0 +1,147 @@
+"""What is compiled for schedules of each family: digests of the IR, the code, the data.
+
+Nothing runs. A digest differs where the compiler makes something else of a schedule; if
+that was meant, ``--update-golden`` writes them anew. To see what differs, print
+``Lowered.text("lir")`` of the case before and after the change.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from itertools import cycle
+from typing import get_args
+
+import numpy as np
+import pytest
+
+from skforge.compiler.backend import backend_of
+from skforge.compiler.codegen.llvm.emitter import emit_llvm
+from skforge.compiler.defaults.cpu import contribution_schedules
+from skforge.compiler.ir.lir.printer import print_lir
+from skforge.compiler.runtime.compiling import ScheduleLowering
+from skforge.compiler.runtime.cpu import worker_routines
+from skforge.compiler.runtime.entry import (
+    encoder_routines,
+    hashing_routines,
+    mapping_routine,
+    routines,
+)
+from skforge.compiler.runtime.leaves import samples_function
+from skforge.compiler.target import Target
+from skforge.exceptions import ScheduleError, UnsupportedModelError
+from skforge.runtime import dict_reader
+from tests.exactness import families, gpu_families
+from tests.exactness.forests import MAKERS, forest
+
+#: Forests that are made anew in each process; those of many trees take too long.
+NAMES = [name for name in MAKERS if name not in ("wide records", "vector 100")]
+TARGETS = {
+    "cpu": {
+        **{level: Target.x86_64(level) for level in ("v2", "v3", "v4")},
+        "aarch64": Target.aarch64(),
+    },
+    "gpu": {"sm_80": Target.cuda("sm_80")},
+}
+
+
+def digest(*parts: str | bytes) -> str:
+    texts = (part.encode() if isinstance(part, str) else part for part in parts)
+    return hashlib.sha256(b"\0".join(texts)).hexdigest()[:12]
+
+
+def of_data(data: dict[str, np.ndarray]) -> str:
+    arrays = ((name, str(x.dtype), str(x.shape), x) for name, x in data.items())
+    return digest(*(p for *head, x in arrays for p in (*head, x.tobytes())))
+
+
+def case(
+    name: str, schedule, target: Target, element="accumulator", reduction="exact"
+) -> Iterator[str]:
+    lowering = ScheduleLowering(forest(name), target, reduction)
+    try:
+        lowered = lowering.lowered(schedule, element)
+    except (ScheduleError, UnsupportedModelError) as error:
+        yield f"refused: {digest(str(error))}"
+        return
+    function = lowered.kernel.function
+    yield digest(print_lir(function))
+    yield of_data({d.buffer.name: d.data for d in lowered.kernel.data})
+    if backend_of(target).native:
+        yield digest(emit_llvm(function, target))
+    else:
+        yield digest(backend_of(target).device_text(function, target, "cuda"))
+
+
+@pytest.mark.parametrize("kind", ["cpu", "gpu"])
+def test_kernels(kind: str, golden: Callable[[str, str], None]) -> None:
+    schedules = families.FAMILIES if kind == "cpu" else gpu_families.FAMILIES
+    turns = zip(schedules.items(), cycle(NAMES), cycle(TARGETS[kind].items()))
+    lines = [
+        " | ".join((family, name, place, *case(name, schedule, target)))
+        for (family, schedule), name, (place, target) in turns
+    ]
+    golden("\n".join(lines) + "\n", "digests")
+
+
+@pytest.mark.parametrize("place", [*TARGETS["cpu"], *TARGETS["gpu"]])
+def test_defaults(place: str, golden: Callable[[str, str], None]) -> None:
+    """The schedules that forests get, where no machine was measured."""
+    target = {**TARGETS["cpu"], **TARGETS["gpu"]}[place]
+    backend, lines = backend_of(target), []
+    own = NAMES[[*TARGETS["cpu"], *TARGETS["gpu"]].index(place) :: 2]
+    turns = zip(own, cycle(["exact", "reproducible", "fast"]))
+    for number, (name, reduction) in enumerate(turns):
+        if forest(name).n_trees == 0:
+            continue
+        table = backend.default_table(forest(name), target, reduction, False)
+        lines += [f"{name}, {reduction}, {at}: {s!r}" for at, s in table.items()]
+        schedule = [*table.values()][number % len(table)]
+        lines.append(" | ".join(case(name, schedule, target, reduction=reduction)))
+    golden("\n".join(lines) + "\n", "digests")
+
+
+def test_explanations(golden: Callable[[str, str], None]) -> None:
+    lines = []
+    places = {**TARGETS["cpu"], **TARGETS["gpu"]}
+    explained = [name for name in NAMES if len(forest(name).cover)]
+    for name, (place, target) in zip(explained, cycle(places.items())):
+        made = forest(name)
+        tables = {"contribution": backend_of(target).contribution_table(made)}
+        if target.kind == "cpu":
+            tables["interaction"] = contribution_schedules(made, "interactions")
+        for element, table in tables.items():
+            for at, schedule in table.items():
+                parts = case(name, schedule, target, element)
+                lines.append(" | ".join((name, place, element, str(at), *parts)))
+    golden("\n".join(lines) + "\n", "digests")
+
+
+def test_routines(golden: Callable[[str, str], None]) -> None:
+    """The code of programs that is not made of schedules."""
+    host, classes = TARGETS["cpu"]["v3"], ["str", "str_", "float", "float64"]
+    archs = "x86_64", "aarch64", None
+    made = {
+        **{f"workers {arch}": worker_routines.routines(arch) for arch in archs},
+        **{
+            f"workers {arch}": worker_routines.routines(arch)
+            for arch in ("x86_64", "aarch64", None)
+        },
+        "encoder": [encoder_routines.encoder(host)],
+        "hashes": [hashing_routines.city_hash(), hashing_routines.body_of_objects()],
+        "objects": [hashing_routines.object_reader([*classes, "int", "bool"])],
+        "dicts": [
+            mapping_routine.routine(kind.__name__ for kind in dict_reader.CLASSES)
+        ],
+        "entries": routines.functions(),
+        "samples": [
+            samples_function.function(statistic, narrow)
+            for statistic in get_args(samples_function.SampleStatistic)
+            for narrow in (False, True)
+        ],
+    }
+    lines = []
+    for name, functions in made.items():
+        texts = [f if isinstance(f, str) else print_lir(f) for f in functions]
+        lines.append(" | ".join((name, *map(digest, texts))))
+    golden("\n".join(lines) + "\n", "digests")
