@@ -27,6 +27,7 @@ from skforge.compiler.runtime.entry import (
     mapping_routine,
     routines,
 )
+from skforge.compiler.runtime.explanations import background
 from skforge.compiler.runtime.leaves import samples_function
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError, UnsupportedModelError
@@ -110,6 +111,9 @@ def test_explanations(golden: Callable[[str, str], None]) -> None:
         tables = {"contribution": backend_of(target).contribution_table(made)}
         if target.kind == "cpu":
             tables["interaction"] = contribution_schedules(made, "interactions")
+        of_background = {"walk": background.WALK, "look up": background.LOOK_UP}
+        tables["contribution"] = {**tables["contribution"], **of_background}
+        tables["pattern"] = {"count": background.COUNT}
         for element, table in tables.items():
             for at, schedule in table.items():
                 parts = case(name, schedule, target, element)
