@@ -275,7 +275,7 @@ class OfEntries:
         if contribs and self.forest.n_predicates:
             least = 1 if batch_sizes is None else int(np.min(batch_sizes))
             rows = np.repeat(drawn_rows(self.module)[:1], min(least, ENTRY_ROWS + 1), 0)
-            self._explain_by_entry(rows, self.module.run("contribs", rows))
+            self._explain_by_entry(rows, self._run("contribs", rows, None))
         with suppress(InvalidInputError):  # the model knows no names
             if self._mappings is not None:
                 self._mappings.load()

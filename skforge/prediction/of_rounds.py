@@ -14,6 +14,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.checks import refuse_arguments
 from skforge.compiler.outputs.answers import answer
 from skforge.compiler.runtime.by_round import ARGUMENTS, asked, blocks_of
+from skforge.compiler.runtime.rows import forest_rows
 from skforge.exceptions import InvalidInputError
 from skforge.prediction import counters
 from skforge.sources.base import METHODS as OF_SCORES
@@ -206,6 +207,7 @@ class OfRounds:
         return answer if labels else self.rule(params)(method, np.asarray(answer))
 
     def _blocks(self: Any, rows: Any) -> Callable[[], Iterable[Array]]:
+        ready = partial(forest_rows, self.forest)
         if hasattr(rows, "tocsr"):
-            return lambda: map(self._ready, self._dense(rows))
-        return partial(blocks_of, self._ready(rows))
+            return lambda: map(ready, self._dense(rows))
+        return partial(blocks_of, ready(rows))

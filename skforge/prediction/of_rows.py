@@ -35,10 +35,10 @@ class OfRows:
     #: By form of rows: itself, one with another forest, or None: the source alone.
     variants: dict[Any, Any]
 
-    def read(self: Any, X: Any, method: str) -> Read:
-        """Read rows by the forest of their form; warn as the model does."""
+    def read(self: Any, X: Any, method: str, by: Any = None) -> Read:
+        """Read rows, by the forest of their form or a given one; warn as the model."""
         given = self.source.prepared(self.framed(X), method)
-        by = self.of_rows(given)
+        by = by or self.of_rows(given)
         return Read(by, by.rows(given, method), given)
 
     def framed(self: Any, X: Any) -> Any:

@@ -74,17 +74,12 @@ class OfTrees:
         X: Any,
         n_jobs: int | None = None,
         background: Any = None,
-        **options: bool,
+        **options: Any,
     ) -> Array:
         self._refuse_members("contributions")
         self.numbers_meet(X)
         if (reader := self.of_rows(X)) is not self:
             return reader.contribs(X, n_jobs, background, **options)
-        if background is not None:
-            _, rows = self._numbers(background)
-            if hasattr(rows, "tocsr"):
-                rows = np.concatenate([*self._dense(rows)])
-            options["background"] = self._ready(rows)
         plain = background is None and not any(options.values())
         jobs = self.module.n_jobs if n_jobs is None else n_jobs
         if plain and self._direct and jobs in (None, 1):
@@ -94,6 +89,11 @@ class OfTrees:
                     warn(self._warning)
                 return answer
         by, rows = self._numbers(X)
+        if background is not None:  # read as the rows are
+            _, options["background"] = self._numbers(background, by=by)
+            if hasattr(options["background"], "tocsr"):
+                dense = by._dense(options["background"])
+                options["background"] = np.concatenate([*dense])
         values = by._run("contribs", rows, n_jobs, **options)
         if plain and by is self and "predict_contribs" not in self.entries:
             self._explain_by_entry(rows, values)
@@ -102,16 +102,18 @@ class OfTrees:
             return values
         return hashed.shared(values, options.get("interactions", False))
 
-    def _numbers(self: Any, X: Any, what: str = "contributions") -> tuple[Any, Any]:
+    def _numbers(
+        self: Any, X: Any, what: str = "contributions", by: Any = None
+    ) -> tuple[Any, Any]:
         """Return who reads rows, and the numbers; raise if only the model does."""
         if getattr(X, "shape", None) == (0, self.forest.n_columns):  # not all take it
-            return self, np.empty((0, self.forest.n_features), self._dtype)
+            return by or self, np.empty((0, self.forest.n_features), self._dtype)
         if self._on_device(X):
             raise InvalidInputError(
                 f"{what} need rows in host memory, but these are on a GPU; pass a "
                 "NumPy array."
             )
-        by, rows, given = self.read(X, "predict_raw")
+        by, rows, given = self.read(X, "predict_raw", by)
         if rows is None:
             self.ask("predict", given)  # rows that the model refuses have its own error
             raise InvalidInputError(

@@ -23,7 +23,6 @@ from skforge.compiler.runtime.auto import AutoModule
 from skforge.compiler.runtime.engine import Answered
 from skforge.compiler.runtime.entry.mappings import CompiledDictReader
 from skforge.compiler.runtime.module import CompiledModule, compile_forest
-from skforge.compiler.runtime.rows import forest_rows
 from skforge.exceptions import (
     InvalidInputError,
     SourceNeededError,
@@ -354,11 +353,8 @@ class ForestPredictor(OfRows, OfEntries, OfTrees, OfRounds, AtDoor):
 
     def scores(self, rows: Array, n_jobs: int | None) -> Array:
         if not self.source.answers.more:
-            return self.module.run("raw", self._ready(rows), n_jobs)
-        parts = [
-            module.run("raw", forest_rows(module.forest, rows), n_jobs)
-            for module in self.modules  # forests differ in their dtypes
-        ]
+            return self.module.run("raw", rows, n_jobs)
+        parts = [module.run("raw", rows, n_jobs) for module in self.modules]
         return np.column_stack(parts)
 
     @at_door
@@ -373,9 +369,6 @@ class ForestPredictor(OfRows, OfEntries, OfTrees, OfRounds, AtDoor):
             return [np.log(target) for target in probability]
         return np.log(probability)
 
-    def _ready(self, rows: Any) -> Any:
-        return rows if is_device_array(rows) else forest_rows(self.forest, rows)
-
     def _dense(self, rows: Any, place: Any = None) -> Iterator[Array]:
         return dense_blocks(rows, self.source.fill, self._dtype, place)
 
@@ -386,7 +379,7 @@ class ForestPredictor(OfRows, OfEntries, OfTrees, OfRounds, AtDoor):
             return self.scores(rows, n_jobs)
         module, place = self.module, None
         if isinstance(rows, np.ndarray) or not hasattr(rows, "tocsr"):
-            return np.asarray(module.run(what, self._ready(rows), n_jobs, **options))
+            return np.asarray(module.run(what, rows, n_jobs, **options))
         # contributions have a column for each feature, those not read included, and
         # walks of sparse rows add leaves up
         if what in ("raw", "leaves"):
@@ -394,7 +387,7 @@ class ForestPredictor(OfRows, OfEntries, OfTrees, OfRounds, AtDoor):
                 return answer
             if self._narrow is not None:
                 module, place = self._narrow.module, self._narrow.columns
-        dense = (forest_rows(module.forest, x) for x in self._dense(rows, place))
+        dense = self._dense(rows, place)
         return np.concatenate([module.run(what, x, n_jobs, **options) for x in dense])
 
     def _walked(self, what: Answered, rows: Any, n_jobs: int | None) -> Array | None:

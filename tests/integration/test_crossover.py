@@ -6,6 +6,8 @@ clock of the test's own.
 
 from __future__ import annotations
 
+import copy
+import pickle
 from types import SimpleNamespace
 
 import numpy as np
@@ -118,3 +120,18 @@ def test_fit_measures_the_crossover_of_what_it_found(machines, monkeypatch):
     assert [kind for kind, _ in machines.parts] == ["emulated"]
     given = CompiledForest(model, target="auto", tuning="off", gpu_min_rows=7)
     assert given.fit(X[:50]).gpu_min_rows_ == 7
+
+
+def unpickled(module):
+    return pickle.loads(pickle.dumps(module))
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, unpickled])
+def test_both_are_copied_with_their_crossover(copied):
+    module, rows = auto(), np.zeros((20, FOREST.n_features), FOREST.input_dtype)
+    module.gpu_min_rows = 10
+    wanted = [module.predict_raw(rows[:n]) for n in (1, 1, 1, 1, 20)]
+    other = copied(module)
+    assert other.gpu_min_rows == 10
+    for n, answer in zip((1, 1, 1, 1, 20), wanted, strict=True):
+        np.testing.assert_array_equal(other.predict_raw(rows[:n]), answer)

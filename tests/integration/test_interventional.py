@@ -14,6 +14,9 @@ from math import factorial
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.ensemble import RandomForestRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 
 from skforge import (
     InvalidInputError,
@@ -417,7 +420,6 @@ def test_the_estimator_takes_background_rows():
 def test_sparse_rows_have_all_columns():
     """Most columns are read by no test; contributions have them all the same."""
     sparse = pytest.importorskip("scipy.sparse")
-    from sklearn.ensemble import RandomForestRegressor
 
     X, y = data()
     wide = np.zeros((len(X), 400), np.float32)
@@ -437,9 +439,6 @@ def test_sparse_rows_have_all_columns():
 def test_folded_pipelines():
     """By input column: the columns that a step makes of one play on their own."""
     from sklearn.compose import make_column_transformer
-    from sklearn.ensemble import RandomForestRegressor
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
     X, y = data()
     steps = make_column_transformer(
@@ -460,6 +459,21 @@ def test_folded_pipelines():
     expected[:, 1] = of_last[:, :codes].sum(axis=1)
     expected[:, [0, 2, 3, 4, 5]] = of_last[:, codes:]
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("first", [[], [FunctionTransformer(np.copy)]])
+def test_the_background_is_read_as_the_rows_are(first):
+    """By the forest of the rows' form: that of float32 has other thresholds."""
+    X = np.random.default_rng(0).normal(size=(200, 4))
+    trees = RandomForestRegressor(5, random_state=0)
+    model = make_pipeline(*first, StandardScaler(), trees).fit(X, X[:, 0])
+    fast = plain(model).fit(X)
+    for rows, others in ((X, X.astype(np.float32)), (X.astype(np.float32), X)):
+        values = fast.predict_contribs(rows, background=rows[:20])
+        np.testing.assert_allclose(values[:, -1], model.predict(rows[:20]).mean())
+        np.testing.assert_allclose(values.sum(axis=1), model.predict(rows))
+        with pytest.raises(InvalidInputError, match="answers these"):
+            fast.predict_contribs(rows, background=others[:20])
 
 
 def test_a_background_without_rows_is_refused():

@@ -10,9 +10,11 @@ from numpy.typing import ArrayLike
 
 from skforge._typing import Array
 from skforge.compiler.forest.reference import draw_rows
+from skforge.compiler.outputs.steps import Output
 from skforge.compiler.runtime.arrays import is_device_array, is_forked
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
 from skforge.compiler.runtime.engine import Answered, MethodName
+from skforge.compiler.runtime.kernels import RangeKernels
 from skforge.compiler.runtime.methods import Methods
 from skforge.compiler.runtime.module import CompiledModule
 from skforge.compiler.runtime.schedules import is_count
@@ -45,10 +47,8 @@ class AutoModule(Methods):
     ) -> None:
         self.cpu, self.gpu = self.parts = cpu, gpu
         self.forest, self.reduction, self.target = cpu.forest, cpu.reduction, gpu.target
-        self.n_jobs, self.kernels = cpu.n_jobs, cpu.kernels
-        self.entry, self._entries = cpu.entry, cpu._entries
-        self.plan_threads, self.stages = cpu.plan_threads, cpu.stages
-        self.count_small = cpu.count_small
+        self.entry, self.stages = cpu.entry, cpu.stages
+        self.plan_threads = cpu.plan_threads
         self.gpu_min_rows = GPU_MIN_ROWS if gpu_min_rows is None else gpu_min_rows
 
     def __repr__(self) -> str:
@@ -56,6 +56,21 @@ class AutoModule(Methods):
             f"<AutoModule: {self.cpu!r},\n"
             f"from {self.gpu_min_rows:,} rows on {self.gpu!r}>"
         )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return AutoModule, (self.cpu, self.gpu, self._gpu_min_rows)
+
+    @property
+    def kernels(self) -> RangeKernels:
+        return self.cpu.kernels
+
+    @property
+    def _entries(self) -> Any:  # type: ignore[override]
+        return self.cpu._entries
+
+    def count_small(self, output: Output, n_rows: int) -> None:
+        if self._of_size(n_rows) is self.cpu:
+            self.cpu.count_small(output, n_rows)
 
     @property
     def gpu_min_rows(self) -> int:
@@ -88,7 +103,7 @@ class AutoModule(Methods):
         elif what in ("raw", "leaves"):
             part = self._of_size(len(rows))
         elif what == "contribs" and not is_forked():
-            jobs = self.n_jobs if n_jobs is None else n_jobs
+            jobs = self.cpu.n_jobs if n_jobs is None else n_jobs
             threads = 1 if jobs is None else resolve_n_jobs(jobs)
             part = self.gpu if self.gpu.explains(len(rows), threads) else part
         return part.run(what, rows, n_jobs, **options)

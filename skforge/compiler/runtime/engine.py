@@ -34,6 +34,7 @@ from skforge.compiler.runtime.kernels import (
     RangeKernels,
     raw_scores,
 )
+from skforge.compiler.runtime.rows import forest_rows
 from skforge.compiler.runtime.shares import LARGEST, Share, Shares
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
@@ -61,9 +62,9 @@ FEW_ROWS, SMALL_CALLS = 1024, 3
 class Engine(ByRound, Explained):
     """The kernels of one forest and target, and all that runs them.
 
-    Its rows are the forest's: C-contiguous arrays of ``forest.input_dtype`` in which
-    NaN is what is missing. Raw scores and leaves are found of rows in a GPU's memory,
-    too.
+    :meth:`run` takes what a source's reader has made of rows; all that it calls, rows
+    of the forest alone: C-contiguous arrays of ``forest.input_dtype`` in which NaN is
+    what is missing. Raw scores and leaves are found of rows in a GPU's memory, too.
     """
 
     def __init__(
@@ -107,7 +108,12 @@ class Engine(ByRound, Explained):
     def run(
         self, what: Answered, rows: Any, n_jobs: int | None = None, **options: Any
     ) -> Array:
-        """Return what kernels find for rows of the forest; see :data:`Answered`."""
+        """Return what kernels find for rows of the forest; see :data:`Answered`.
+
+        Numbers of another dtype or order in memory are copied first.
+        """
+        if not is_device_array(rows):
+            rows = forest_rows(self.forest, rows)
         answer: Array = getattr(self, what)(rows, n_jobs, **options)
         return answer
 

@@ -104,9 +104,8 @@ def _with_stages(boosted: Any, fast: Any) -> Any:
         if hasattr(X, "tocsr"):
             return own(X)
         scores, module = boosted._raw_predict_init(X), fast._compiled().module
-        rows = forest_rows(module.forest, X)
-        how = {"begin": 0, "end": len(boosted.estimators_), "start": scores}
-        sums = module.run("raw_of_rounds", rows, fast.n_jobs, **how)
+        how = {"begin": at[0], "end": at[1], "start": scores}
+        sums = module.run("raw_of_rounds", X, fast.n_jobs, **how)
         scores[...] = sums.reshape(scores.shape)
         return scores
 

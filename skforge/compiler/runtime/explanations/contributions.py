@@ -20,6 +20,7 @@ from skforge.compiler.outputs.steps import Refused, Steps
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
 from skforge.compiler.runtime.entry import entry as entries
 from skforge.compiler.runtime.kernels import AnyKernel, KernelCache, RangeKernels
+from skforge.compiler.runtime.rows import forest_rows
 from skforge.compiler.runtime.schedules import check_count
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
@@ -314,6 +315,7 @@ class Explained:
         _refuse_combined(interactions, approximate, background is not None)
         explained = self._explained(by_host=not self.explains(len(rows), threads))
         if background is not None:
+            background = forest_rows(self.forest, background)
             against = (
                 explained.interactions_against if interactions else explained.against
             )
