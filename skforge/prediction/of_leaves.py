@@ -18,7 +18,7 @@ from skforge.compiler.runtime.leaves.samples import (
 )
 from skforge.compiler.runtime.leaves.sums import PayloadSums
 from skforge.exceptions import InvalidInputError, SourceNeededError
-from skforge.prediction.of_rows import Read
+from skforge.prediction.of_rows import RowsRead
 
 #: Numbers of leaves, or of points of curves, that a block of rows has at most.
 _BLOCK = 1 << 20
@@ -35,7 +35,7 @@ class LeafAnswers:
         self._made: dict[str, Any] = {}
 
     def __call__(
-        self, method: str, read: Read, n_jobs: int | None, params: Mapping[str, Any]
+        self, method: str, read: RowsRead, n_jobs: int | None, params: Mapping[str, Any]
     ) -> Any:
         """Return an answer for rows that were read; None if only the model has one."""
         predictor, rows = read.by, read.rows

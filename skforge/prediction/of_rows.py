@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from skforge.compiler.runtime.module import CompiledModule
 from skforge.runtime.log import INFO, log
@@ -10,17 +10,14 @@ from skforge.runtime.mappings import is_mapped
 from skforge.sources.base import Source
 from skforge.sources.plain import ReadArray
 
-if TYPE_CHECKING:
-    from skforge.prediction.predictor import ForestPredictor
-
 #: Forms of rows that are looked into.
 _MOST_FORMS = 32
 
 
-class Read(NamedTuple):
+class RowsRead(NamedTuple):
     """A call's rows, as a forest and as the model take them."""
 
-    by: ForestPredictor  # whose forest reads them
+    by: Any  # the predictor whose forest reads them
     rows: Any  # numbers, or sparse ones; None: only the model reads them
     given: Any  # after steps of a pipeline that are run once a call
 
@@ -35,11 +32,11 @@ class OfRows:
     #: By form of rows: itself, one with another forest, or None: the source alone.
     variants: dict[Any, Any]
 
-    def read(self: Any, X: Any, method: str, by: Any = None) -> Read:
+    def read(self: Any, X: Any, method: str, by: Any = None) -> RowsRead:
         """Read rows, by the forest of their form or a given one; warn as the model."""
         given = self.source.prepared(self.framed(X), method)
         by = by or self.of_rows(given)
-        return Read(by, by.rows(given, method), given)
+        return RowsRead(by, by.rows(given, method), given)
 
     def framed(self: Any, X: Any) -> Any:
         if is_mapped(X) and self._mappings is not None:

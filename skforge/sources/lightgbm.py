@@ -100,7 +100,8 @@ class LightGBMBoosterSource(Source):
         return bool(X.shape[1:] == (self.forest.n_features,) and X.shape[0])
 
     def _validated(self, X: Any) -> Any:
-        return np.array(X) if isinstance(X, list) else X
+        # it takes the values of a matrix, or of any other class of arrays
+        return np.array(X) if isinstance(X, (list, np.ndarray)) else X
 
     def _call(self, method: str, X: Any, **params: Any) -> Any:
         if self.answers.labels and method not in _ASKING:
