@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +19,16 @@ ROOT = Path(__file__).parent.parent
 STORED = Path(__file__).with_suffix(".json")
 #: What ends each call of pytest in the log: first core, then full and outside.
 _SUMMARY = re.compile(r"^=+ .*?(\d+) passed.* in ([\d.]+)s", re.MULTILINE)
-#: By page, its sentences: a number of tests is ``[tests]``, of minutes ``[minutes]``.
+#: By page, its sentences: a ring's number of tests is ``[tests]``, its time ``[time]``.
 SENTENCES = {
     "README.md": [
-        "runs those of core, [core tests] in [core minutes] on [machine]. `.ci/run` "
-        "runs the [others tests] others, too, in [others minutes] more"
+        "runs those of core, [core tests] in [core time] on [machine]. `.ci/run` "
+        "runs the [others tests] others, too, in [others time] more"
     ],
     "CONTRIBUTING.md": [
         "| core | [core tests] tests of single parts",
-        "the demo; [core minutes] on [machine] |",
-        "with outside, they are [others tests] and take [others minutes] |",
+        "the demo; [core time] on [machine] |",
+        "with outside, they are [others tests] and take [others time] |",
     ],
 }
 
@@ -45,10 +46,16 @@ def measured(log: str, machine: str) -> dict[str, Any]:
 def texts_of(numbers: dict[str, Any]) -> dict[str, str]:
     texts = {"machine": numbers["machine"]}
     for ring in ("core", "others"):
-        minutes = max(1, round(numbers[ring]["seconds"] / 60))
         texts[f"{ring} tests"] = f"{round(numbers[ring]['tests'], -2):,}"
-        texts[f"{ring} minutes"] = f"{minutes} minute{'s' * (minutes > 1)}"
+        texts[f"{ring} time"] = time_of(numbers[ring]["seconds"])
     return texts
+
+
+def time_of(seconds: float) -> str:
+    """Return a time in words, not shorter than it was."""
+    if seconds < 120:
+        return f"{ceil(seconds / 5) * 5} seconds"
+    return f"{ceil(seconds / 60)} minutes"
 
 
 def sentence(template: str, texts: dict[str, str]) -> str:

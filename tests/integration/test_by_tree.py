@@ -77,7 +77,7 @@ def test_rows_too_large_for_floats_are_doubles(monkeypatch: Any) -> None:
     for first, dtype in (((1 << 23) + 1, np.float32), (1, np.float64)):
         monkeypatch.setattr(leaves, "_ZERO", np.float32(first))
         module = compile_forest(made, BITS)
-        assert_same_bits(module.leaf_rows(rows), wanted, "rows")
+        assert_same_bits(module.run("leaf_rows", rows), wanted, "rows")
         assert module.finder("row").forest.leaf_value.dtype == dtype
 
 

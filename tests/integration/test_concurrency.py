@@ -10,7 +10,6 @@ import gc
 import multiprocessing
 import os
 import pickle
-import signal
 import sys
 import threading
 import time
@@ -30,6 +29,7 @@ from skforge import CompiledForest, Schedule, compile_forest, load_forest
 from skforge.compiler.runtime import shares
 from skforge.compiler.runtime.cpu import threads as runtime
 from skforge.compiler.runtime.kernels import Kernel
+from tests.comparing import in_child
 from tests.noted import calls_of, run_threads
 
 pytestmark = [
@@ -136,26 +136,6 @@ def test_threads_are_limited_as_threadpoolctl_says(monkeypatch):
 
 
 # ------------------------------------------------------------ forks
-
-
-def in_child(work, seconds=60):
-    """Run in a forked child; return its exit code, or "hangs" after killing it."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            code = 0 if work() else 2
-        finally:
-            os._exit(code)
-    limit = time.monotonic() + seconds
-    while time.monotonic() < limit:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.005)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return "hangs"
 
 
 @forks

@@ -73,6 +73,18 @@ def test_code_prints_what_the_page_says(page, request, tmp_path, monkeypatch):
     assert len(blocks) == written.count("```python\n")
 
 
+def test_a_wrong_output_is_noticed():
+    page = "```python\nprint(1 + 1)\n```\n```text\n3\n```\n"
+    true, _ = with_true_outputs(page, "page")
+    assert true == page.replace("3", "2")
+
+
+def test_an_output_that_is_not_shown_is_noticed():
+    with pytest.raises(AssertionError) as error:
+        with_true_outputs("Words\n\n```python\nprint(1)\n```\n", "page")
+    assert str(error.value).startswith("page, line 3: what it prints is not shown")
+
+
 def test_every_directive_has_its_section():
     page = (ROOT / "docs" / "schedules.md").read_text(encoding="utf-8")
     sections = re.findall(r"^## (\w+)$", page, re.MULTILINE)

@@ -170,7 +170,7 @@ def test_predict_of_a_module_has_an_entry_after_few_calls(kind, monkeypatch):
     entry = module._entries["transformed"]
     assert "raw" not in module._entries
     if entry is not None:
-        monkeypatch.setattr(module, "raw", None)  # a fifth call needs no kernel
+        monkeypatch.setattr(module, "_raw", None)  # a fifth call needs no kernel
         answers.append(module.predict(rows))
     for answer in answers:
         np.testing.assert_array_equal(answer, answers[0], strict=True)

@@ -113,3 +113,25 @@ def test_each_figure_that_has_a_command_is_on_the_page():
     )
     assert {f"fig{n}" for some in commands for n in some.split(", ")} == figures
     assert {*commands.values()} <= figures
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        'preset("tensors")',
+        "test_paper",
+        "unroll_tree.py",
+        "Layout.load_thresholds",
+        'reduction="hurried"',
+        "python -m benchmarks.tpu",
+        "python -m benchmarks.paper fig10",
+    ],
+)
+def test_what_is_not_there_is_noticed(code):
+    assert not is_there(code)
+
+
+def test_a_heading_that_is_not_there_is_noticed():
+    found = anchors(ROOT / "docs" / "papers.md")
+    assert "exact-sums-store-leaves" in found
+    assert "exact-sums" not in found

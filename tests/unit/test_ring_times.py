@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from tests import ring_times
 
 
@@ -14,3 +16,16 @@ def test_pages_say_what_was_measured() -> None:
         for template in templates:
             assert ring_times.sentence(template, texts) in page
             assert ring_times.rewritten(page, template, texts) == page
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (74.6, "75 seconds"),
+        (75.1, "80 seconds"),
+        (120, "2 minutes"),
+        (121, "3 minutes"),
+    ],
+)
+def test_no_time_is_said_shorter_than_it_was(seconds: float, said: str) -> None:
+    assert ring_times.time_of(seconds) == said

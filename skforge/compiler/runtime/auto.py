@@ -36,10 +36,9 @@ MOST_GAIN = 0.5
 class AutoModule(Methods):
     """Two modules of one forest, and the batch size from which the GPU's is used.
 
-    Rows in GPU memory always run on the
-    GPU. A process forked from one that used a GPU cannot use it, and runs all rows on
-    the CPU. Without ``gpu_min_rows``, ``GPU_MIN_ROWS`` stands in until
-    :meth:`find_crossover` has measured it.
+    Rows in GPU memory always run on the GPU. A process forked from one that used a GPU
+    cannot use it, and runs all rows on the CPU. Without ``gpu_min_rows``,
+    ``GPU_MIN_ROWS`` stands in until :meth:`find_crossover` has measured it.
     """
 
     def __init__(

@@ -104,7 +104,7 @@ class ByRound(ByTree):
                 self._of_rounds.popitem(last=False)
         return None if isinstance(found, int) else found
 
-    def raw_of_rounds(
+    def _raw_of_rounds(
         self: Any,
         rows: Any,
         n_jobs: int | None = None,
@@ -119,7 +119,7 @@ class ByRound(ByTree):
         """
         at = begin, end
         if is_device_array(rows):
-            on_device: Array = self._own_kernel(at, MANY_LEAVES).raw(rows)
+            on_device: Array = self._own_kernel(at, MANY_LEAVES)._raw(rows)
             return on_device
         leaves = len(rows) * self.forest.n_trees + LEAVES_A_CALL
         own = None if start is not None else self._own_kernel(at, leaves)
@@ -154,7 +154,7 @@ class ByRound(ByTree):
         """
         rounds, forest = self.rounds, self.forest
         if rounds.medians:
-            values = [self.per_tree(rows, n_jobs) for rows in blocks()]
+            values = [self._per_tree(rows, n_jobs) for rows in blocks()]
             trees = np.concatenate([np.empty((0, forest.n_trees)), *values])
             for at in range(begin + 1, end + 1):
                 yield rounds.spec(begin, at), trees[:, :at]
@@ -218,7 +218,7 @@ class ByRound(ByTree):
         begin = 0
         for rows in blocks:
             here = slice(begin, begin := begin + len(rows))
-            values = module.per_tree(rows, n_jobs)
+            values = module._per_tree(rows, n_jobs)
             if bias:
                 planes[:, -1, here] = values[:, -1]
             values = values[:, first:last].reshape(

@@ -45,7 +45,7 @@ class ByTree:
     #: Gets each module made here, to compare its kernels before they answer.
     watch: Callable[[Any], None] | None = None
 
-    def leaves(self, rows: Any, n_jobs: int | None = None) -> NDArray[np.int32]:
+    def _leaves(self, rows: Any, n_jobs: int | None = None) -> NDArray[np.int32]:
         if is_device_array(rows):
             return on_device().leaves(self, rows)
         if not self._walks_to_leaves:
@@ -57,7 +57,7 @@ class ByTree:
             kernel(rows, leaves, share.threads)
         return leaves
 
-    def per_tree(self, rows: Array, n_jobs: int | None = None) -> Array:
+    def _per_tree(self, rows: Array, n_jobs: int | None = None) -> Array:
         forest = self.forest
         if not forest.n_trees:
             return np.empty((len(rows), 0), forest.accumulator_dtype)
@@ -66,9 +66,9 @@ class ByTree:
         if self._adds and not forest.vector_leaves:
             return self._found("value", rows, n_jobs)
         values = forest.leaf_value if forest.vector_leaves else forest.leaf_value[:, 0]
-        return values.take(self.leaf_rows(rows, n_jobs), axis=0)
+        return values.take(self._leaf_rows(rows, n_jobs), axis=0)
 
-    def leaf_rows(self, rows: Array, n_jobs: int | None = None) -> NDArray[np.int32]:
+    def _leaf_rows(self, rows: Array, n_jobs: int | None = None) -> NDArray[np.int32]:
         return rows_in(self._found("row", rows, n_jobs))
 
     def _found(self, found: Found, rows: Array, n_jobs: int | None) -> Array:
@@ -79,7 +79,7 @@ class ByTree:
 
     def _of_models(self, rows: Array, n_jobs: int | None, by_tree: bool) -> Array:
         """Return scores of linear models, or the numbers that each tree adds."""
-        leaves = self.leaf_rows(rows, n_jobs)
+        leaves = self._leaf_rows(rows, n_jobs)
         return self._models(rows, leaves, self._jobs(n_jobs), by_tree)
 
     @cached_property

@@ -114,10 +114,10 @@ class Engine(ByRound, Explained):
         """
         if not is_device_array(rows):
             rows = forest_rows(self.forest, rows)
-        answer: Array = getattr(self, what)(rows, n_jobs, **options)
+        answer: Array = getattr(self, f"_{what}")(rows, n_jobs, **options)
         return answer
 
-    def raw(self, rows: Any, n_jobs: int | None = None) -> Array:
+    def _raw(self, rows: Any, n_jobs: int | None = None) -> Array:
         if type(rows) is not np.ndarray and is_device_array(rows):
             return on_device().raw(self, rows)
         if self.forest.aggregate == "linear":

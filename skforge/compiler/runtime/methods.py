@@ -77,13 +77,7 @@ class Methods:
         InvalidInputError
             If the rows do not fit the forest, or ``out`` the results.
         """
-        if rounds:
-            return self._predict_rounds("predict_raw", X, n_jobs, out, rounds)
-        if out is not None:
-            return into(out, self.predict_raw(X, n_jobs=n_jobs))
-        if (answer := self._of_entry("raw", X, n_jobs)) is not None:
-            return answer
-        return self._raw_scores(X, n_jobs, "raw")
+        return self._predicted("predict_raw", X, n_jobs, out, rounds)
 
     @documented(predict_raw)
     def predict(
@@ -98,14 +92,7 @@ class Methods:
         ndarray
             In the source's shape and dtype; ``out`` if it was given.
         """
-        if rounds:
-            return self._predict_rounds("predict", X, n_jobs, out, rounds)
-        if out is not None:
-            return into(out, self.predict(X, n_jobs=n_jobs))
-        if (answer := self._of_entry("transformed", X, n_jobs)) is not None:
-            return answer
-        values = self._raw_scores(X, n_jobs, "transformed")
-        return self._transformed(X, self.forest.answers, values)
+        return self._predicted("predict", X, n_jobs, out, rounds)
 
     def apply(self, X: Any, *, n_jobs: int | None = None) -> NDArray[np.int32]:
         """Return the leaf that each row reaches, in the source's node numbers.
@@ -283,18 +270,28 @@ class Methods:
                 return np.concatenate(parts)
         return self.run(what, prepare_rows(forest, X), n_jobs, **options)
 
-    def _of_entry(
-        self, output: steps.Output, X: Any, n_jobs: int | None
-    ) -> Array | None:
-        entry = self._entries.get(output)
-        return entry(X) if entry and n_jobs is None else None
+    def _predicted(
+        self, method: str, X: Any, n_jobs: int | None, out: OutArray, rounds: Any
+    ) -> Array:
+        """Return what ``predict`` or ``predict_raw`` does."""
+        if rounds:
+            values = self._of_some_rounds(method, X, n_jobs, rounds)
+        else:
+            values = self._of_all(method, X, n_jobs)
+        return values if out is None else into(out, values)
 
-    def _raw_scores(self, X: Any, n_jobs: int | None, output: steps.Output) -> Array:
-        """Return raw scores without an entry, for an output that may have one soon."""
+    def _of_all(self, method: str, X: Any, n_jobs: int | None) -> Array:
+        """Return predictions by the entry or, where it declines rows, by kernels."""
+        output: steps.Output = "raw" if method == "predict_raw" else "transformed"
+        entry = self._entries.get(output) if n_jobs is None else None
+        if entry is not None and (answer := entry(X)) is not None:
+            return answer
         raw = self._answer("raw", X, n_jobs)
         if isinstance(raw, np.ndarray):
             self.count_small(output, len(raw))
-        return raw
+        if output == "raw":
+            return raw
+        return self._transformed(X, self.forest.answers, raw)
 
     def _transformed(self, X: Any, spec: AnswerSpec, raw: Array) -> Array:
         if is_device_array(X):
@@ -303,17 +300,16 @@ class Methods:
             return answer
         return of_scores(spec, "transformed", raw)
 
-    def _predict_rounds(
-        self, method: str, X: Any, n_jobs: int | None, out: OutArray, params: Any
+    def _of_some_rounds(
+        self, method: str, X: Any, n_jobs: int | None, params: Any
     ) -> Array:
         rounds = self.parts[0].rounds
         known = () if rounds is None else ARGUMENTS.get(self.forest.source, ())
         refuse_arguments(method, params.keys() - {*known})
         begin, end = asked(rounds, params)
         if (begin, end) == (0, rounds.n):
-            values: Array = getattr(self, method)(X, n_jobs=n_jobs)
-        else:
-            values = self._answer("raw_of_rounds", X, n_jobs, begin=begin, end=end)
-            if method == "predict":
-                values = self._transformed(X, rounds.spec(begin, end), values)
-        return values if out is None else into(out, values)
+            return self._of_all(method, X, n_jobs)
+        raw = self._answer("raw_of_rounds", X, n_jobs, begin=begin, end=end)
+        if method == "predict_raw":
+            return raw
+        return self._transformed(X, rounds.spec(begin, end), raw)

@@ -301,7 +301,7 @@ class Explained:
     contribs_schedule: dict[BatchRange, Schedule] | None
     _contributions: dict[Target, ContributionKernels]
 
-    def contribs(
+    def _contribs(
         self,
         rows: Array,
         n_jobs: int | None = None,
