@@ -1176,8 +1176,8 @@ def test_errors_of_saving_name_the_path_asked_for(fitted, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def declining():
-    """Return models with frames that they know, loaded from a file."""
+def declining(tmp_path_factory):
+    """Return models, compiled, with frames that they know, and loaded from a file."""
     pd = pytest.importorskip("pandas")
     xgb, cb = pytest.importorskip("xgboost"), pytest.importorskip("catboost")
     frame = pd.DataFrame(X[:, :3], columns=["age", "fare", "tax"])
@@ -1198,10 +1198,12 @@ def declining():
         "xgboost": (xgb.XGBClassifier(n_estimators=2), frame),
         "catboost": (cb.CatBoostClassifier(**quiet), frame),
     }
-    return {
-        name: (model.fit(rows, Y > 0), plain(model).fit(rows), rows)
-        for name, (model, rows) in models.items()
-    }
+    made = {}
+    for name, (model, rows) in models.items():
+        fast = plain(model.fit(rows, Y > 0)).fit(rows)
+        loaded = saved(fast, tmp_path_factory.mktemp(name.replace(" ", "-")))
+        made[name] = model, fast, rows, loaded
+    return made
 
 
 def with_one(frame, name, value, at=3):
@@ -1269,9 +1271,9 @@ DECLINED = {
 def test_a_loaded_pipeline_says_what_is_wrong_with_rows(
     name, case, declining, tmp_path
 ):
-    model, fast, frame = declining[name]
+    model, fast, frame, loaded = declining[name]
     make, text = DECLINED[case]
-    loaded, rows = saved(fast, tmp_path), make(frame)
+    rows = make(frame)
     with pytest.raises(ValueError) as error:
         loaded.predict(rows)
     expected = text.format(model=type(model).__name__)
@@ -1341,11 +1343,9 @@ def test_rows_that_the_live_pipeline_answers_are_not_blamed(tmp_path):
         "one row",
     ],
 )
-def test_an_error_is_of_the_rows_only_if_the_model_refuses_them(
-    name, kind, declining, tmp_path
-):
+def test_an_error_is_of_the_rows_only_if_the_model_refuses_them(name, kind, declining):
     pd = pytest.importorskip("pandas")
-    model, fast, frame = declining[name]
+    model, fast, frame, loaded = declining[name]
     rows = {
         "text": lambda: with_one(frame, "fare", "x"),
         "infinity": lambda: frame.assign(fare=np.inf),
@@ -1359,7 +1359,6 @@ def test_an_error_is_of_the_rows_only_if_the_model_refuses_them(
         "list": lambda: np.c_[frame, frame].tolist(),
         "one row": lambda: frame.to_numpy()[0],
     }[kind]()
-    loaded = saved(fast, tmp_path)
     try:
         expected = model.predict(rows)
     except Exception:  # noqa: BLE001 - CatBoost's are of no common class

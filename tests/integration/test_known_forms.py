@@ -102,7 +102,10 @@ def test_known_forms_have_the_model_s_answers(name, state, tmp_path):
     if kind.part is not None or (state == "file" and not kind.stored):
         pytest.skip("no model of its own to compare with")
     model = kind.fitted()
-    fast: Any = plain(model).fit(kinds.ROWS[kind.on])
+    with pytest.MonkeyPatch.context() as patch:
+        if state == "file":  # what a file is made of answers nothing here
+            patch.setenv("SKFORGE_CHECK", "off")
+        fast: Any = plain(model).fit(kinds.ROWS[kind.on])
     base = kinds.base_rows(kind, fast)
     if state == "file":
         fast = saved(fast, tmp_path)
