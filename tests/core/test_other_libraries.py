@@ -1,4 +1,4 @@
-"""CatBoost and ONNX, which the table of kinds lacks: live, pickled, in a file."""
+"""Models that the table of kinds lacks: live, pickled, in a file."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 
 import skforge
 from skforge import CompiledForest
+from tests.plain import plain
 
 pytestmark = pytest.mark.doors
 
@@ -77,3 +78,13 @@ def test_onnx(state: str, tmp_path: Path) -> None:
         for form, change in FORMS.items():
             answer = fast.predict(change(part))
             assert np.array_equal(answer, ask(part)), (form, len(part))
+
+
+def test_quantiles(tmp_path: Path) -> None:
+    library = pytest.importorskip("quantile_forest")
+    model = library.RandomForestQuantileRegressor(5, random_state=0).fit(X, X[:, 0])
+    fast = STATES["file"](plain(model).fit(X), tmp_path / "model.skforge")
+    for quantiles in (None, 0.3, [0.1, 0.9], "mean"):
+        for rows in (X, X[:1]):
+            answer = fast.predict(rows, quantiles=quantiles)
+            assert np.array_equal(answer, model.predict(rows, quantiles=quantiles))

@@ -1,4 +1,4 @@
-"""From a model to answers: once by an entry, once from a file, once by an export."""
+"""From a model to answers: by an entry, a file, an export, searched schedules."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from sklearn.inspection import partial_dependence
 
 import skforge
 from skforge import CompiledForest
+from skforge.tuning import Random, ScheduleSpace, Tuner
+from tests.oracles.shap_values import shap_values
 
 pytestmark = pytest.mark.doors
 
@@ -77,6 +79,25 @@ def test_an_export_answers_without_python(fast: CompiledForest, tmp_path: Path) 
     assert error == 0
     library.model_close(handle)
     np.testing.assert_array_equal(probabilities, fast.estimator_.predict_proba(X))
+
+
+def test_a_search_measures_and_changes_no_prediction(fast: CompiledForest) -> None:
+    walks = ScheduleSpace.cpu(threads=False).with_values(walk=["rows", "trees"])
+    tuner = Tuner(Random(2), walks, budget=20)
+    tuned = CompiledForest(fast.estimator_, tuning=tuner, batch_sizes=[32]).fit(X)
+    result = tuned.tuning_result_
+    assert {t.status for t in result.trials} <= {"measured", "stopped", "same code"}
+    assert result.complete and tuned.schedule_ == dict(result.table)
+    for rows in (X, X[:1], X[:20]):
+        np.testing.assert_array_equal(
+            tuned.predict_proba(rows), fast.estimator_.predict_proba(rows)
+        )
+
+
+def test_contributions_are_those_of_all_subsets(fast: CompiledForest) -> None:
+    found = fast.predict_contribs(X[:9])
+    expected = shap_values(fast.forest_, X[:9]).astype(float)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-14)
 
 
 @pytest.mark.parametrize("kind", ["average", "individual", "both"])

@@ -172,12 +172,6 @@ CASES = {
         "'red', and the model takes numbers there; encode texts as for training, and "
         "leave cells empty whose values are missing."
     ),
-    "bench model.json --columns 0:3": (
-        "--columns chooses columns of --data, which is missing."
-    ),
-    "tune model.json --columns 0:3": (
-        "--columns chooses columns of --data, which is missing."
-    ),
     "bench model.json --schedule nope": "'nope' is not a preset; the presets are ",
     "bench model.json --schedule none.json": "'none.json' cannot be read: No such file",
     "bench model.json --schedule binary.json": (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from itertools import combinations, product
+from itertools import product
 from math import factorial
 
 import numpy as np
@@ -28,14 +28,14 @@ from skforge.compiler.cost.background import patterns_pay
 from skforge.compiler.driver import verify_lir
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.reference import draw_rows, reference_leaves
-from skforge.compiler.layouts.background import fill, interactions, patterns
-from skforge.compiler.layouts.blocks.paths import trace
+from skforge.compiler.layouts.background import fill, patterns
 from skforge.compiler.runtime.explanations import background as kernels
 from skforge.compiler.runtime.explanations.background import LOOK_UP
 from skforge.exceptions import ScheduleError
 from tests import kinds
 from tests.exactness.forests import NUMERIC, drawn, forest_of, tree
 from tests.integration.test_estimator_onnx import CLASSIFIER, REGRESSOR
+from tests.oracles.shap_values import interventional_interactions
 from tests.plain import plain
 
 #: Errors are below this times the sum of a row's absolute values.
@@ -485,36 +485,9 @@ def test_a_background_without_rows_is_refused():
     assert module.predict_contribs(X[:0], background=X[:3]).shape == (0, N_FEATURES + 1)
 
 
-def interactions_of_subsets(model, rows, background, n_features):
-    """Return interactions by their definition, from all subsets of features."""
-    worth = {}
-    for subset in product((False, True), repeat=n_features):
-        known = np.array(subset)
-        mixed = np.where(known, rows[:, None], background[None])
-        raw = model.predict_raw(mixed.reshape(-1, n_features))
-        worth[subset] = raw.reshape(len(rows), len(background), -1).mean(axis=1)
-    shape = len(rows), raw.shape[1] if raw.ndim > 1 else 1
-    found = np.zeros((*shape, n_features, n_features))
-    for subset in worth:
-        size = sum(subset)
-        for i, j in product(range(n_features), repeat=2):
-            if i == j or subset[i] or subset[j]:
-                continue
-            weight = factorial(size) * factorial(n_features - size - 2)
-            weight /= 2 * factorial(n_features - 1)
-
-            def of(*more, subset=subset):
-                every = enumerate(subset)
-                return worth[tuple(have or k in more for k, have in every)]
-
-            found[:, :, i, j] += weight * (of(i, j) - of(i) - of(j) + of())
-    return found
-
-
-@pytest.mark.parametrize("kind", ["missing", "classes", "many features"])
+@pytest.mark.parametrize("kind", ["missing", "classes"])
 def test_interactions_are_those_of_all_subsets(kind):
-    random = np.random.default_rng(2)
-    width = 8 if kind == "many features" else 4
+    random, width = np.random.default_rng(2), 4
     rows = random.normal(size=(300, width))
     y = rows[:, 0] * rows[:, 1] + np.sin(3 * rows[:, 2]) * rows[:, 3]
     y = y + 0.1 * rows.sum(axis=1) + random.normal(size=300)
@@ -531,7 +504,7 @@ def test_interactions_are_those_of_all_subsets(kind):
     options = {"interactions": True, "background": background}
     found = model.predict_contribs(given, **options)
     found = found.reshape(len(given), -1, width + 1, width + 1)
-    wanted = interactions_of_subsets(model, given, background, width)
+    wanted = interventional_interactions(model.forest, given, background)
     off = ~np.eye(width, dtype=bool)
     np.testing.assert_allclose(
         found[..., :-1, :-1][..., off], wanted[..., off], atol=1e-12
@@ -542,25 +515,7 @@ def test_interactions_are_those_of_all_subsets(kind):
         found[..., :-1, :].sum(axis=-1), values[..., :-1], atol=1e-12
     )
     assert (found[..., -1, -1] == values[..., -1]).all()
-    if kind == "many features":  # leaves without tables of all patterns
-        assert (trace(model.forest).distinct > 7).any()
-    else:
-        every = np.concatenate([given] * 3)
-        again = model.predict_contribs(every, **options)
-        assert (again[:4] == again[4:8]).all()
+    again = model.predict_contribs(np.concatenate([given] * 3), **options)
+    assert (again[:4] == again[4:8]).all()
     with pytest.raises(InvalidInputError, match="approximate=True and background"):
         model.predict_contribs(given, approximate=True, background=background)
-
-
-def test_features_that_all_rows_meet_change_no_interactions():
-    """Leaves of more than 63 features, whose patterns are no bits of a number."""
-    random = np.random.default_rng(0)
-    few = random.random((2, 5, 40)) < 0.6
-    always = np.ones((2, 65, 40), bool)
-    wanted, which = interactions._table(*few)
-    many, places = interactions._table(*np.concatenate([few, always], axis=1))
-    own = [k for k, pair in enumerate(combinations(range(70), 2)) if max(pair) < 5]
-    found = many[:, places]
-    np.testing.assert_allclose(found[own], wanted[:, which], rtol=0, atol=1e-15)
-    assert np.abs(wanted).max() > 0.01
-    assert (np.delete(found, own, axis=0) == 0).all()

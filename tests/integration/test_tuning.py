@@ -31,11 +31,6 @@ def tuned():
     )
 
 
-def test_a_search_changes_no_prediction(tuned):
-    for rows in (X, X[:1], X[:20], X[:200]):
-        assert np.array_equal(tuned.predict_proba(rows), MODEL.predict_proba(rows))
-
-
 def test_the_result_is_kept_with_the_schedules(tuned):
     result = tuned.tuning_result_
     assert tuned.schedule_ == dict(result.table)

@@ -8,7 +8,9 @@ cover gives its children none. All numbers are long doubles, 64 bits wide on x86
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import combinations
 from math import factorial
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -58,6 +60,25 @@ def shap_interactions(forest: Forest, rows: ArrayLike) -> Array:
     alone = shap_values(forest, rows)
     for i in range(forest.n_features):
         made[..., i, i] = alone[..., i] - made[..., i, :].sum(axis=-1)
+    return made
+
+
+def interventional_interactions(
+    forest: Forest, rows: NDArray[Any], background: NDArray[Any]
+) -> Array:
+    """Return interactions, (n_rows, n_outputs, n_features, n_features).
+
+    The worth of a subset is the mean score where all other features are those of the
+    background rows. Values of a feature with itself are 0.
+    """
+    n = forest.n_features
+    known = (np.arange(1 << n)[:, None] >> np.arange(n) & 1)[:, None] == 1
+    mixed = np.where(known, rows[:, None, None], background)
+    scores = margins(forest, mixed.reshape(-1, n))
+    worth = scores.reshape(*mixed.shape[:3], -1).mean(axis=2)
+    made = np.zeros((len(rows), forest.n_outputs, n, n), LONG)
+    for i, j in combinations(range(n), 2):
+        made[..., i, j] = made[..., j, i] = _shared(worth, n, i, j)
     return made
 
 

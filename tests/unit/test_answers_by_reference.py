@@ -19,6 +19,7 @@ for library in ("pandas", "polars", "lightgbm", "xgboost"):
 
 # these import the libraries
 from lightgbm import LGBMRegressor  # noqa: E402
+from xgboost import XGBRanker  # noqa: E402
 
 from skforge.prediction.fitting import read_divided  # noqa: E402
 from skforge.sources.find import source_of  # noqa: E402
@@ -75,6 +76,17 @@ def test_answers_are_the_models_own(name: str) -> None:
                 assert not apart(found, own, X), (known, method)
                 compared += 1
             assert compared, known
+
+
+def test_a_ranker_drops_the_queries_of_every_frame() -> None:
+    rows = kinds.ROWS["frame"]
+    last, first = rows.assign(qid=1), rows.copy()
+    first.insert(0, "qid", 2)
+    model = XGBRanker(n_estimators=6, n_jobs=1).fit(last, np.arange(len(rows)) % 3)
+    source = source_of(model, read_divided(model, last)[0])
+    for frame in (last, first, rows, last[:1]):
+        found = answer(source, model, "predict", frame)
+        assert found.tobytes() == model.predict(frame).tobytes()
 
 
 @pytest.mark.parametrize("least", [2**23, 2**24])

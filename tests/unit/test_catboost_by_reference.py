@@ -77,6 +77,15 @@ def test_rows_of_every_form_live_and_stored(name: str) -> None:
                     same_bits(found, getattr(model, method)(X))
 
 
+def test_a_stored_model_answers_no_rows() -> None:
+    model = MODELS["classes"]()
+    forest, empty = read_model(model), FRAME[NUMBERS][:0]
+    stored = stored_of(model, forest)
+    source = source_of(stored, forest)
+    for X in (empty, empty.to_numpy()):
+        same_bits(answer(source, stored, "predict", X), model.predict(X))
+
+
 def test_a_stored_model_refuses_one_row_without_a_second_axis() -> None:
     model = MODELS["numbers"]()
     forest = read_model(model)

@@ -423,6 +423,15 @@ def test_rows_are_refused_before_anything_is_printed(run, small_model, tmp_path)
     assert err == ("error: rows.csv has 2 columns, but the model takes 3.\n")
 
 
+@pytest.mark.parametrize("command", ["bench", "tune"])
+def test_columns_of_no_data_are_refused(run, small_model, command):
+    assert run(command, small_model, "--columns=0:3") == (
+        2,
+        "",
+        "error: --columns chooses columns of --data, which is missing.\n",
+    )
+
+
 def test_bench_of_a_gpu_schedule_is_refused_with_its_nest(run, small_model):
     code, _, err = run("bench", small_model, "--schedule=tahoe-direct")
     assert code == 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from sklearn import ensemble, tree
@@ -9,6 +11,7 @@ from sklearn.frozen import FrozenEstimator
 
 from skforge.compiler.forest.reference import draw_rows, reference_leaves, reference_raw
 from skforge.compiler.frontends import load_forest
+from skforge.compiler.frontends.sklearn.leaf_weights import load_with_payloads
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 from tests.answers_of import apply_transform, decide, predict_proba
 from tests.refusals import error_of
@@ -237,4 +240,16 @@ def test_a_feature_out_of_range_is_refused():
     assert str(error.value) == (
         "feature[2] = 1000000 of predicate 2 (first used in tree 0) is outside 0..4; "
         "the model is damaged, export it again."
+    )
+
+
+def test_a_survival_forest_of_one_time_is_refused():
+    """A stand-in, because scikit-survival takes one release of scikit-learn."""
+    kind = type("_BaseSurvivalForest", (), {"__module__": "sksurv.ensemble.forest"})
+    model, tree = kind(), SimpleNamespace(value=np.zeros((1, 1, 2)))
+    model.estimators_ = [SimpleNamespace(tree_=tree, low_memory=False)]
+    model.unique_times_ = np.ones(1)
+    assert error_of(UnsupportedModelError, load_with_payloads, model) == (
+        "_BaseSurvivalForest was trained with one time alone, so that its own predict "
+        "fails; train it with several times."
     )

@@ -14,9 +14,10 @@ from sklearn.tree import DecisionTreeRegressor
 from skforge.compiler.forest.outputs import OutputFunction, OutputSpec
 from skforge.compiler.forest.record import forest_in, forest_out
 from skforge.compiler.frontends import load_forest
-from skforge.compiler.outputs import library, onnx
+from skforge.compiler.outputs import library, onnx, sklearn
 from skforge.compiler.outputs.functions import FUNCTIONS, FunctionName
-from skforge.compiler.outputs.library import total
+from skforge.compiler.outputs.library import HOST, total
+from skforge.compiler.outputs.steps import inlier_length
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 from tests.answers_of import apply_transform, decide, predict_proba
 from tests.outputs_of import XGBOOST
@@ -181,3 +182,13 @@ def test_sums_of_rows_are_in_the_order_of_columns(n_rows: int, dtype: str) -> No
     found = total(x, dtype)
     assert found.dtype == dtype and found.shape == wanted.shape
     assert found.tobytes() == wanted.tobytes()
+
+
+@pytest.mark.parametrize("cutoff", [-0.3, -0.8])
+@pytest.mark.parametrize("scale", [0.5, 1024.7])
+def test_the_shortest_path_of_an_inlier(scale, cutoff):
+    rules = OutputSpec("path_length", scale, cutoff=cutoff, decision="paths")
+    shortest = inlier_length(rules)
+    assert shortest is not None
+    near = shortest + np.spacing(shortest) * np.array([-9e9, -2000, -1, 0, 1, 9e9])
+    assert sklearn.inliers(near, rules, HOST).tolist() == [-1, -1, -1, 1, 1, 1]
