@@ -97,7 +97,7 @@ def check_random(data: st.DataObject) -> None:
         assert 'represent("lanes")' in str(error)
 
 
-test_random_forests = random_test(check_random, 25, 1000)
+test_random_forests = random_test(check_random, 8, 1000)
 
 
 def test_a_level_takes_a_few_permutes() -> None:

@@ -69,8 +69,6 @@ from tests.kinds import MODELS, ROWS, TARGETS
 from tests.plain import plain
 from tests.programs import run_python
 
-pytestmark = pytest.mark.doors
-
 ROOT = Path(__file__).parents[2]
 X, Y = make_classification(300, 6, n_informative=4, n_classes=3, random_state=0)
 X32 = X.astype(np.float32)
@@ -80,6 +78,12 @@ SCHEDULE = Schedule().tile("batch", "b0", "b1", 16).reorder("b0", "tree", "b1")
 
 def random_forest(labels):
     return RandomForestClassifier(4, max_depth=4, random_state=0).fit(X, labels)
+
+
+@pytest.fixture
+def compared(monkeypatch):
+    """Let files be compared with the model before they are written, as for users."""
+    monkeypatch.delenv("SKFORGE_CHECK", raising=False)
 
 
 @pytest.fixture(scope="module")
@@ -569,6 +573,7 @@ def keys_of(value):
     return set(value) | inside
 
 
+@pytest.mark.usefixtures("compared")
 def test_what_files_hold_changes_with_the_format_alone(tmp_path):
     """If it fails: raise FORMAT, if no release has this one, and store the names."""
     forest = random_forest(Y)
@@ -612,6 +617,7 @@ for model, rows in (
 """
 
 
+@pytest.mark.usefixtures("compared")
 def test_equal_fits_save_equal_bytes(tmp_path, monkeypatch, capsys):
     seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"  # another than here
     ran = run_python(SAVES, tmp_path / "a.skforge", PYTHONHASHSEED=seed)
@@ -1199,10 +1205,12 @@ def declining(tmp_path_factory):
         "catboost": (cb.CatBoostClassifier(**quiet), frame),
     }
     made = {}
-    for name, (model, rows) in models.items():
-        fast = plain(model.fit(rows, Y > 0)).fit(rows)
-        loaded = saved(fast, tmp_path_factory.mktemp(name.replace(" ", "-")))
-        made[name] = model, fast, rows, loaded
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("SKFORGE_CHECK", raising=False)  # files are compared with them
+        for name, (model, rows) in models.items():
+            fast = plain(model.fit(rows, Y > 0)).fit(rows)
+            loaded = saved(fast, tmp_path_factory.mktemp(name.replace(" ", "-")))
+            made[name] = model, fast, rows, loaded
     return made
 
 
@@ -1291,6 +1299,7 @@ def test_a_loaded_pipeline_says_what_is_wrong_with_rows(
         np.testing.assert_array_equal(answers, model.predict(rows))
 
 
+@pytest.mark.usefixtures("compared")
 @pytest.mark.filterwarnings("ignore")  # XGBoost's of lazy frames
 def test_rows_that_the_live_pipeline_answers_are_not_blamed(tmp_path):
     pd = pytest.importorskip("pandas")

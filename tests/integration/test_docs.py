@@ -16,8 +16,6 @@ import pytest
 
 from skforge.compiler.schedule.directives import BY_NAME
 
-pytestmark = pytest.mark.doors
-
 ROOT = Path(__file__).parents[2]
 PAGES = [
     page

@@ -42,6 +42,7 @@ KINDS = {
 }
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", ["full", "deep"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_cut_kernels_of_every_kind_run(kind: str, name: str) -> None:
