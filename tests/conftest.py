@@ -8,7 +8,8 @@ import platform
 import sys
 import tempfile
 import zlib
-from collections.abc import Callable, Generator
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -155,16 +156,25 @@ def _values(case: Any) -> tuple[tuple[str, int], ...]:
 def _new_values_first(
     order: list[int], values: list[tuple[tuple[str, int], ...]], few: int
 ) -> list[int]:
-    """Return an order whose first few have as many values as such a number can."""
+    """Return an order whose first few have as many values as such a number can.
+
+    Of cases with as many new values, the one comes first whose values are the rarest.
+    """
     first: list[int] = []
-    unseen = {value for of_case in values for value in of_case}
+    seen: Counter[tuple[str, int]] = Counter()
     rest = [*order]
-    while unseen and len(first) < few:
-        best = max(rest, key=lambda i: len(unseen.intersection(values[i])))
+    while rest and len(first) < few:
+        best = max(rest, key=lambda i: _newness(seen[value] for value in values[i]))
         rest.remove(best)
         first.append(best)
-        unseen.difference_update(values[best])
+        seen.update(values[best])
     return first + rest
+
+
+def _newness(seen: Iterable[int]) -> tuple[int, int]:
+    """Return how many values were not seen, and how rarely the others were."""
+    times = [*seen]
+    return times.count(0), -sum(times)
 
 
 @pytest.hookimpl(trylast=True)

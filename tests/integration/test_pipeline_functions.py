@@ -8,7 +8,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from sklearn import ensemble
+from sklearn import ensemble, tree
 from sklearn import preprocessing as pre
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer, make_column_transformer
@@ -292,7 +292,7 @@ def test_whole_numbers_that_overflow_in_a_table(tmp_path, function, kind, alone)
         function, validate=True, feature_names_out="one-to-one"
     )
     columns = ColumnTransformer([("f", step, ["a"])], remainder="passthrough")
-    last = ensemble.RandomForestRegressor(5, max_depth=6, random_state=0)
+    last = tree.DecisionTreeRegressor(max_depth=6, random_state=0)
     model = make_pipeline(columns if alone else step, last).fit(X, y)
     fast = plain(model).fit(X)
     stored = saved(fast, tmp_path)
