@@ -282,7 +282,7 @@ def _response(
     fast: CompiledForest, reader: ForestPredictor, asked: str
 ) -> _Response | None:
     forest, source = reader.forest, reader.source
-    of_forest = forest.aggregate == "sum" and forest.hashed is None
+    of_forest = forest.aggregate == "sum" and not forest.is_encoded
     several = source.answers.by_members or source.answers.more or source.members
     if not of_forest or several or source.before or not source.explains:
         return None

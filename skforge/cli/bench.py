@@ -207,7 +207,7 @@ def _of_forest(
     from skforge import compile_forest
 
     forest, schedules = forest_of(model), cast("Any", schedule)
-    if forest.hashed is None:
+    if not forest.is_encoded:
         given = {**given, **_drawn_rows(forest)}
     elif not given:
         drawable(path, model)  # raises: no categories can be drawn

@@ -283,7 +283,7 @@ def check_columns(data: Path | None, columns: str | None) -> None:
 
 def load_rows(path: Path, model: Any, columns: str | None = None) -> RowArray:
     rows = all_rows(path, row_spec(model), columns)
-    if live_model(model) is not None or forest_of(model).hashed is not None:
+    if live_model(model) is not None or forest_of(model).is_encoded:
         return rows  # of categories, too
     if is_compiled(model):
         source = model._compiled().source

@@ -147,7 +147,7 @@ def export(
     chosen = _name(folder, name)
     _check_free(folder, overwrite)
     forest, table, fitted_target, reduction, source = _parts(compiled)
-    if forest.hashed is not None and contribs:
+    if forest.is_encoded and contribs:
         raise UnsupportedModelError(
             "contribs=True is not available for a model with categories of CatBoost; "
             "compute contributions in Python."

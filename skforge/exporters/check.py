@@ -21,8 +21,8 @@ from skforge.compiler.outputs.answers import of_scores
 from skforge.compiler.runtime.entry.encoder_tables import ARRAYS, SIZES, tables_of
 from skforge.compiler.runtime.entry.hashing_routines import KM
 from skforge.compiler.runtime.explanations.contributions import ContributionKernels
-from skforge.compiler.runtime.hashed_rows import HashedRows
 from skforge.compiler.runtime.module import compile_forest
+from skforge.compiler.runtime.readers import reader_of
 from skforge.compiler.runtime.rows import forest_rows
 from skforge.exceptions import TargetError, VerificationError
 from skforge.exporters.contents import ERRORS, OUTPUT_OF, Library
@@ -59,7 +59,7 @@ def draw_sample(library: Library) -> CheckSample:
     cells = rows[:0].astype(object)
     if forest.hashed is not None:
         cells = draw_cells(forest.hashed, rows[: len(rows) // 2])
-        rows[: len(cells)] = HashedRows(forest.hashed, None).rows(cells)
+        rows[: len(cells)] = reader_of(forest).rows(cells)
     leaves = reference.reference_leaves(forest, rows)
     if reduction == "reproducible":  # every schedule gives the same bits
         raw = compile_forest(forest, reduction=reduction).predict_raw(rows)

@@ -133,8 +133,7 @@ class Library:
 
     @property
     def categories(self) -> list[int]:
-        hashed = self.forest.hashed
-        return [] if hashed is None else np.flatnonzero(hashed.is_category).tolist()
+        return list(np.flatnonzero(self.forest.is_category).tolist())
 
     @property
     def row_dtype(self) -> str:

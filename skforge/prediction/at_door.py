@@ -205,7 +205,7 @@ class AtDoor:
         if method not in at.entries or n_jobs != at.entry_jobs or type(X) in _WHOLE:
             return None
         entry, found = at.entries[method], None
-        if entry is not None and not (at._made or at._of_objects):
+        if entry is not None and not at._of_objects:
             found = at.source.reader(X, blocks.MOST_VALUES)
         rows = None if found is None else found[0](X)
         answer = None if rows is None else ask(entry, rows)

@@ -283,7 +283,7 @@ class OfEntries:
     def _explain_by_entry(self, rows: Any, values: Array) -> None:
         source, few = self.source, 0 < len(values) <= ENTRY_ROWS
         fits = isinstance(rows, np.ndarray) and isinstance(self.module, CompiledModule)
-        if not few or not fits or self._made or source.declines is None:
+        if not few or not fits or source.declines is None:
             return
         entry = self.module.contribs_entry(source.declines, source.limit)
         if entry is None or not _equal_arrays(values, entry(rows)):

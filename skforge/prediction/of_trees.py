@@ -98,9 +98,7 @@ class OfTrees:
         if plain and by is self and "predict_contribs" not in self.entries:
             self._explain_by_entry(rows, values)
         self.counters.add(self._route, len(values))
-        if (hashed := self.forest.hashed) is None:
-            return values
-        return hashed.shared(values, options.get("interactions", False))
+        return values
 
     def _numbers(
         self: Any, X: Any, what: str = "contributions", by: Any = None

@@ -87,7 +87,7 @@ class ForestPredictor(OfRows, OfEntries, OfTrees, OfRounds, AtDoor):
         self.variants: dict[Any, ForestPredictor | None] = {}
         self._dtype = module.forest.input_dtype
         #: Columns of the forest's rows, if they are made of others.
-        self._made = 0 if self.forest.hashed is None else self.forest.n_features
+        self._made = self.forest.n_features if self.forest.is_encoded else 0
         #: The labels that ``predict`` returns; None for 0, 1, ...
         self._classes: Any = labels_of(self.forest.answers, estimator)
         #: Returns a method's answer for raw scores.

@@ -28,6 +28,7 @@ from skforge.compiler.forest.reference import draw_rows, reference_raw
 from skforge.compiler.frontends.base import class_names
 from skforge.compiler.outputs.answers import answer, labels_of
 from skforge.compiler.outputs.steps import Refused, in_order
+from skforge.compiler.runtime.readers import reader_of
 from skforge.exceptions import (
     InvalidInputError,
     InvalidModelError,
@@ -195,7 +196,7 @@ class Source:
         self.forest = forest
         self.stored = model if isinstance(model, StoredModel) else None
         self.model: Any = None if self.stored is not None else model
-        if getattr(forest, "hashed", None) is not None:
+        if getattr(forest, "is_encoded", False):
             # whose columns are not those of users
             self.direct = self.on_device = False
         #: What the row checks depend on besides feature names and the forest.
@@ -281,13 +282,11 @@ class Source:
 
     @cached_property
     def _plain(self) -> Any:
-        reading, hashed = self.reading(), self.forest.hashed
+        reading = self.reading()
         if reading is None:
             return None
-        if hashed is not None:
-            from skforge.compiler.runtime.hashed_rows import HashedRows
-
-            return HashedRows(hashed, self.forest.column_names)
+        if self.forest.is_encoded:
+            return reader_of(self.forest)
         return PlainRows(reading, self.forest.n_features, self._categories)
 
     @cached_property
@@ -295,7 +294,7 @@ class Source:
         return FrameColumns(*about_categories(self.forest))
 
     def entry_of_objects(self, entry: Any) -> Any:
-        made = self.forest.hashed is not None and self._plain is not None
+        made = self.forest.is_encoded and self._plain is not None
         return self._plain.entry(entry) if made else None
 
     def read(self, X: Any) -> ReadArray | None:
@@ -348,10 +347,10 @@ class Source:
                 table = {label: float(code) for code, label in enumerate(labels)}
                 how = {"table": table, "missing": np.nan, "unknown": unseen}
             rules.append(ColumnRule(str(name), index, categories=labels or None, **how))
-        dtype, hashed = forest.input_dtype.str, forest.hashed is not None
-        by_frame = reading is None or hashed
-        sizes = len(names), dtype, bool(dropped)
-        return MappingColumns(tuple(rules), *sizes, by_frame, hashed)
+        by_objects = forest.is_encoded
+        by_frame = reading is None or by_objects
+        sizes = len(names), forest.input_dtype.str, bool(dropped)
+        return MappingColumns(tuple(rules), *sizes, by_frame, by_objects)
 
     def _reading(self, **how: Any) -> Reading:
         names = getattr(self.stored or self.model, "feature_names_in_", None)
@@ -396,7 +395,7 @@ class Source:
 
     def as_given(self, rows: Array) -> Any:
         """Return rows of the forest in a form that the model takes; None if unsure."""
-        coded = self.forest.names_categories or self.forest.hashed is not None
+        coded = self.forest.names_categories or self.forest.is_encoded
         return rows if self.direct and not coded else None
 
     def drawn(self, n: int, missing: float) -> Array:
@@ -429,7 +428,7 @@ class Source:
 
     def raw(self, rows: Array) -> Array:
         """Return raw scores from the model on one thread, or the reference walk."""
-        if self.model is not None and self.forest.hashed is None:
+        if self.model is not None and not self.forest.is_encoded:
             return np.asarray(self._raw(rows))
         raw = self.reference(rows)
         return raw[:, 0] if raw.shape[1] == 1 else raw
@@ -445,7 +444,7 @@ class Source:
 
     def raw_of(self, X: Any) -> Array:
         rows = self.rows(X, "predict_raw")
-        if rows is None or (self.model is not None and self.forest.hashed is not None):
+        if rows is None or (self.model is not None and self.forest.is_encoded):
             return np.asarray(self.call("predict_raw", X))
         return self.raw(rows)
 

@@ -13,7 +13,12 @@ import numpy as np
 
 from skforge.compiler.forest import frames
 from skforge.compiler.forest.sparse_rows import most_entries
-from skforge.compiler.runtime.rows import places_in, prepare_rows, with_dropped
+from skforge.compiler.runtime.rows import (
+    keeps_categories,
+    places_in,
+    prepare_rows,
+    with_dropped,
+)
 from skforge.exceptions import InvalidInputError
 from skforge.sources import plain
 from skforge.sources.base import Answers, Source, register
@@ -92,7 +97,7 @@ class CatBoostSource(Source):
     def _rows(self, X: Any, method: str) -> Any:
         """Accept more columns, frames of another order, and large sparse rows."""
         if type(X).__name__ == "csr_matrix":
-            known = X.dtype in (np.float32, np.float64) and self.forest.hashed is None
+            known = X.dtype in (np.float32, np.float64) and not self.forest.is_encoded
             fits = len(X.indptr) > 1 and X.shape[1] == self.forest.n_features
             return X if known and fits and most_entries(X) < 2 else None
         if hasattr(X, "tocsr"):
@@ -110,20 +115,20 @@ class CatBoostSource(Source):
             return read[0]
         with suppress(InvalidInputError):
             X = plain.dense_columns(X) if frames.is_pandas(X) else X
-            numeric = self.stored is not None and self.forest.hashed is None
+            numeric = self.stored is not None and not self.forest.is_encoded
             return prepare_rows(self.forest, X) if numeric else None
         return None
 
     def _selected(self, X: Any) -> Any:
         """Return the named columns, or the first ones, as CatBoost does."""
-        hashed, width = self.forest.hashed, self.forest.n_columns
+        encoded, width = self.forest.is_encoded, self.forest.n_columns
         if not frames.is_pandas(X) and not frames.is_table(X):
-            return X if hashed is not None else _first_columns(X, width)
+            return X if encoded else _first_columns(X, width)
         if (places := places_in(self.forest, X)) is not None:
             passes = self._passes_over(X, places)
             return with_dropped(self.forest, X, places) if passes else X
         labels = frames.column_names(X)
-        if hashed is not None and len(labels) > width:
+        if encoded and len(labels) > width:
             return X  # it reads further columns as numbers, which they may not be
         if self.forest.column_names is None:
             cut = frames.is_pandas(X) and len(labels) > width
@@ -139,7 +144,7 @@ class CatBoostSource(Source):
 
     def _places(self, labels: list[Any]) -> list[int] | None:
         """Return the places of the model's names; None if CatBoost goes by position."""
-        names, hashed = self.forest.column_names or (), self.forest.hashed
+        names = self.forest.column_names or ()
         distinct = {*labels}
         if (
             labels == list(names)
@@ -148,12 +153,8 @@ class CatBoostSource(Source):
         ):
             return None
         places = [labels.index(name) for name in names]
-        if (
-            hashed is not None
-            and (hashed.is_category[places] != hashed.is_category).any()
-        ):
-            return None  # it takes the columns at the places of categories for these
-        return places
+        # it takes the columns at the places of categories for these
+        return places if keeps_categories(self.forest, enumerate(places)) else None
 
     def _passes_over(self, X: Any, places: Sequence[int]) -> bool:
         """Tell whether CatBoost takes the columns that it does not read: as numbers."""
@@ -164,7 +165,7 @@ class CatBoostSource(Source):
         )
 
     def _call(self, method: str, X: Any, **params: Any) -> Any:
-        if self.forest.hashed is not None and frames.kind_of(X) == "polars":
+        if self.forest.is_encoded and frames.kind_of(X) == "polars":
             X = X.to_pandas()  # numbers in place of categories end the process
         if method == "predict_raw":
             from catboost import CatBoost  # a ranker's own takes no prediction type

@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from skforge._compat import cached_property
 from skforge.compiler.forest.arrays import ZERO_THRESHOLD
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.sparse_rows import checked, is_sparse, value_of_absent
 from skforge.compiler.frontends.checks import INSTEAD, refuse_arguments
-from skforge.compiler.runtime.rows import COMPARES, prepare_rows
+from skforge.compiler.runtime.readers import RowReader, reader_of
+from skforge.compiler.runtime.rows import COMPARES
 from skforge.exceptions import InvalidInputError
 from skforge.sources.base import Answers, Array, Source, register
 from skforge.sources.plain import ReadArray, Reading
@@ -62,9 +64,13 @@ class ForestSource(Source):
         return not is_sparse(X)
 
     def _rows(self, X: Any, method: str) -> Any:
-        if not hasattr(X, "tocsr") or self.forest.hashed is not None:
-            return prepare_rows(self.forest, X)
-        return checked(self.forest, X)
+        if hasattr(X, "tocsr") and not self.forest.is_encoded:
+            return checked(self.forest, X)
+        return self._of_forest.rows(X)
+
+    @cached_property
+    def _of_forest(self) -> RowReader:
+        return reader_of(self.forest)
 
     def _call(self, method: str, X: Any, **params: Any) -> Any:
         whose = "of a model read from a file"

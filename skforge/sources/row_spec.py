@@ -22,7 +22,6 @@ from skforge.sources.fitted import model_of, start_of
 from skforge.sources.stored_model.model import StoredModel
 
 if TYPE_CHECKING:
-    from skforge.compiler.forest.categories import HashedCategories
     from skforge.compiler.forest.forest import Forest
 
 
@@ -125,7 +124,7 @@ def _of_forest(forest: Forest, names: tuple[str, ...] | None) -> RowSpec:
         used if forest.dropped_columns else None,
         categories=known,
         unread=unplaced(forest) if forest.lacks_columns else "",
-        hashed={} if forest.hashed is None else _spelled_booleans(forest.hashed),
+        hashed=_spelled_booleans(forest) if forest.is_encoded else {},
         by_value=bool(known) or (not own_lists and forest.category_offset[-1] > 0),
         dtype=forest.input_dtype,
         wider=forest.wider_rows,
@@ -133,10 +132,10 @@ def _of_forest(forest: Forest, names: tuple[str, ...] | None) -> RowSpec:
     )
 
 
-def _spelled_booleans(hashed: HashedCategories) -> dict[int, bool]:
+def _spelled_booleans(forest: Forest) -> dict[int, bool]:
     from skforge.compiler.runtime.hashed_rows import HashedRows
 
-    return HashedRows(hashed, None).spelled_booleans()
+    return HashedRows(forest).spelled_booleans()
 
 
 def _of_stored(model: StoredModel, names: tuple[str, ...] | None) -> RowSpec:

@@ -200,6 +200,23 @@ def test_each_loss_from_models_files_and_plain_data(loss, tmp_path):
     check(model, frame, saved(fast, tmp_path))
 
 
+def test_small_calls_of_a_compiled_module_read_objects(monkeypatch):
+    frame, y = make_frame()
+    model = train(frame=frame, y=y)
+    module, rows = compile_forest(model).warm_up([1, 8]), new_rows(frame)[:8]
+    objects = rows.to_numpy(object)
+    module.predict_raw(objects)
+    numbers = np.zeros((8, module.forest.n_features), np.float32)
+    with pytest.raises(InvalidInputError, match="columns"):
+        module.predict_raw(numbers)  # which a user's rows are not
+    for given in (rows, objects.tolist()):
+        same_bits(module.predict_raw(given), raw_of(model, rows)[:, 0])
+    monkeypatch.setattr(hashed_rows.HashedRows, "rows", None)  # no further call
+    for given in (objects, objects[:1], objects[::2]):
+        wanted = raw_of(model, pd.DataFrame(given, columns=rows.columns))[:, 0]
+        same_bits(module.predict_raw(given), wanted)
+
+
 CTRS = ("Borders", "Buckets", "BinarizedTargetMeanValue", "Counter")
 
 

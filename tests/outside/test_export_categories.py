@@ -133,7 +133,7 @@ def test_rows_are_encoded_to_the_same_bits(
     frame = rows_of()
     for given in (frame, make_frame()[0], frame[:1]):
         rows = loaded.rows(given)
-        reader = HashedRows(model.forest_.hashed, None)
+        reader = HashedRows(model.forest_)
         wanted = reader.rows(given.to_numpy(object))
         assert rows.tobytes() == wanted.tobytes()
         for function in ("predict_raw", "predict_proba"):

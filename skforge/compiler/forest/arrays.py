@@ -190,6 +190,23 @@ class ForestArrays(_Known):
         return self.n_features if self.hashed is None else self.hashed.n_columns
 
     @property
+    def is_encoded(self) -> bool:
+        """Whether its rows are made of the source's, with categories of CatBoost."""
+        return self.hashed is not None
+
+    @property
+    def is_category(self) -> Bools:
+        """Which columns of the source's rows hold categories that are hashed."""
+        known = self.hashed
+        return np.zeros(self.n_features, bool) if known is None else known.is_category
+
+    def of_columns(self, contribs: Array, by_pairs: bool) -> Array:
+        """Return contributions of the source's columns for those of features."""
+        return (
+            contribs if self.hashed is None else self.hashed.shared(contribs, by_pairs)
+        )
+
+    @property
     def column_names(self) -> tuple[str, ...] | None:
         """The names of the columns of the source's rows, if they have any."""
         names = self.feature_names

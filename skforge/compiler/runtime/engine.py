@@ -34,6 +34,7 @@ from skforge.compiler.runtime.kernels import (
     RangeKernels,
     raw_scores,
 )
+from skforge.compiler.runtime.readers import RowReader
 from skforge.compiler.runtime.rows import forest_rows
 from skforge.compiler.runtime.shares import LARGEST, Share, Shares
 from skforge.compiler.schedule.ranges import BatchRange
@@ -66,6 +67,9 @@ class Engine(ByRound, Explained):
     of the forest alone: C-contiguous arrays of ``forest.input_dtype`` in which NaN is
     what is missing. Raw scores and leaves are found of rows in a GPU's memory, too.
     """
+
+    #: Reads users' rows, which entries of small calls take.
+    _reader: RowReader
 
     def __init__(
         self,
@@ -134,9 +138,10 @@ class Engine(ByRound, Explained):
                 self._keep_entry(output)
 
     def _keep_entry(self, output: steps.Output) -> None:
-        if output not in self._entries and self.forest.hashed is None:
+        if output not in self._entries:
             self._small_calls[output] = SMALL_CALLS
-            self._entries[output] = self.entry(output)
+            entry = self.entry(output)
+            self._entries[output] = entry and self._reader.entry(entry)
 
     def schedule_for(self, n_rows: int) -> Schedule:
         """Return the schedule for a batch size; between ranges, the lower range's."""

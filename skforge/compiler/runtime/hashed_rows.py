@@ -24,10 +24,12 @@ from skforge._compat import cached_property
 from skforge._typing import Array
 from skforge.compiler.forest import frames, mistakes
 from skforge.compiler.forest.categories import HASH, MULTIPLIER, HashedCategories
+from skforge.compiler.forest.forest import Forest
 from skforge.compiler.runtime.cpu.code import MachineCode
 from skforge.compiler.runtime.cpu.programs import program
 from skforge.compiler.runtime.entry.encoder_tables import tables_of
 from skforge.compiler.runtime.kernels import address_of
+from skforge.compiler.runtime.rows import places_in, with_dropped
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError
 from skforge.runtime.categories import NO_CATEGORY, category, number
@@ -48,9 +50,12 @@ class HashedRows:
     #: The warning for arrays: there is none.
     unnamed = ""
 
-    def __init__(self, hashed: HashedCategories, names: tuple[str, ...] | None) -> None:
-        self._is_category, self._names = hashed.is_category, names
-        self._width, self._hashed = hashed.n_features, hashed
+    def __init__(self, forest: Forest) -> None:
+        assert forest.hashed is not None
+        hashed = forest.hashed
+        self._forest, self._names = forest, forest.column_names
+        self._is_category, self._hashed = hashed.is_category, hashed
+        self._width = hashed.n_features
         self._places = np.arange(hashed.n_columns, dtype=np.int32)
         self._last: Any = None
         #: By id of pandas' dtype, which is kept alive: hashes of its categories.
@@ -98,7 +103,15 @@ class HashedRows:
     def entry(self, entry: Any) -> Any:
         return entry_of_objects(entry, self._encoder, self._is_category)
 
+    def parts(self, X: Any) -> Sequence[Any]:
+        return (self.rows(X),)
+
+    def reader(self, X: Any, most: int) -> None:
+        """Return nothing that reads rows faster: texts are hashed at each call."""
+
     def rows(self, X: Any) -> Array:
+        if (places := places_in(self._forest, X)) is not None:
+            X = with_dropped(self._forest, X, places)
         if (read := self.read(X)) is not None:
             return read[0]
         width, named = len(self._places), frames.is_pandas(X) or frames.is_table(X)

@@ -13,10 +13,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._compat import cached_property
 from skforge._docs import documented
 from skforge._typing import Array
 from skforge.compiler.backend import on_device
-from skforge.compiler.forest import sparse_rows
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import AnswerSpec
 from skforge.compiler.forest.rounds import ends_in_bias
@@ -26,7 +26,7 @@ from skforge.compiler.outputs.answers import of_scores
 from skforge.compiler.runtime.arrays import into, is_device_array
 from skforge.compiler.runtime.by_round import ARGUMENTS, asked, blocks_of
 from skforge.compiler.runtime.engine import Answered
-from skforge.compiler.runtime.rows import prepare_rows
+from skforge.compiler.runtime.readers import RowReader, reader_of
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, UnsupportedModelError
 
@@ -45,6 +45,10 @@ class Methods:
     _entries: dict[steps.Output, Callable[[Any], Array | None] | None]
     #: Explains small batches without options.
     _explains: Callable[[Any], Array | None] | None = None
+
+    @cached_property
+    def _reader(self) -> RowReader:
+        return reader_of(self.forest)
 
     def predict_raw(
         self, X: Any, *, n_jobs: int | None = None, out: OutArray = None, **rounds: Any
@@ -184,7 +188,7 @@ class Methods:
         """
         options = {"interactions": interactions, "approximate": approximate}
         plain = background is None and not any(options.values())
-        plain = plain and n_jobs is None and self.forest.hashed is None
+        plain = plain and n_jobs is None
         by_entry = self._explains if plain else None
         if by_entry is not None and (answer := by_entry(X)) is not None:
             return answer
@@ -193,9 +197,9 @@ class Methods:
                 "contributions need rows in host memory, but these are on a GPU; pass "
                 "a NumPy array."
             )
-        rows = prepare_rows(self.forest, X)
+        rows = self._reader.rows(X)
         if background is not None:
-            background = prepare_rows(self.forest, background)
+            background = self._reader.rows(background)
         contribs = self.run("contribs", rows, n_jobs, background=background, **options)
         if plain and self._explains is None:
             self._explains = self.parts[0].entry_of_few(len(rows))
@@ -253,22 +257,16 @@ class Methods:
                 "predictions after each round need rows in host memory, but these are "
                 "on a GPU; pass a NumPy array."
             )
-        rows = prepare_rows(self.forest, X)
+        rows = self._reader.rows(X)
         blocks = partial(blocks_of, rows)
         return self.stages(blocks, len(rows), 0, rounds.n, n_jobs=n_jobs)
 
     def _answer(
         self, what: Answered, X: Any, n_jobs: int | None, **options: Any
     ) -> Array:
-        forest = self.forest
-        if forest.hashed is None:
-            if type(X) is not np.ndarray and is_device_array(X):
-                return self.run(what, X, n_jobs, **options)
-            if sparse_rows.is_sparse(X):
-                blocks = sparse_rows.blocks_of(forest, X)
-                parts = [self.run(what, rows, n_jobs, **options) for rows in blocks]
-                return np.concatenate(parts)
-        return self.run(what, prepare_rows(forest, X), n_jobs, **options)
+        rows = self._reader.parts(X)
+        parts = [self.run(what, part, n_jobs, **options) for part in rows]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def _predicted(
         self, method: str, X: Any, n_jobs: int | None, out: OutArray, rounds: Any

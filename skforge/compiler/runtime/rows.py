@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from math import isnan
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from skforge._typing import Array
 from skforge.compiler.forest import frames, mistakes, sparse_rows
-from skforge.compiler.forest.categories import HashedCategories
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.rows import read_columns
 from skforge.exceptions import InvalidInputError
-
-if TYPE_CHECKING:
-    from skforge.compiler.runtime.hashed_rows import HashedRows
 
 #: Libraries that compare the names of columns; scikit-learn if all are texts.
 COMPARES = ("catboost", "sklearn", "skforge", "xgboost")
@@ -29,12 +26,10 @@ def prepare_rows(forest: Forest, X: Any) -> Array:
     contiguous. The names of a frame's columns and categories must be the model's, if it
     has any.
     """
-    if forest.hashed is None and _is_ready(forest, X):
+    if _is_ready(forest, X):
         return X  # the checks below cost more than walking one row
     if (places := places_in(forest, X)) is not None:
         X = with_dropped(forest, X, places)
-    if forest.hashed is not None:
-        return _hashed_rows(forest.hashed, forest.column_names).rows(X)
     if isinstance(X, np.ndarray):
         rows = X
     elif frames.is_pandas(X) or frames.is_table(X):
@@ -112,14 +107,19 @@ def places_in(forest: Forest, X: Any) -> list[int] | None:
     kept = [i for i in range(len(names)) if i not in dropped]
     if len(place) < len(labels) or any(names[i] not in place for i in kept):
         return None
-    flags = () if forest.hashed is None else forest.hashed.is_category
-    categories = {*np.flatnonzero(flags).tolist()}
-    if any((i in categories) != (place[names[i]] in categories) for i in kept):
+    if not keeps_categories(forest, ((i, place[names[i]]) for i in kept)):
         return None
+    categories = {*np.flatnonzero(forest.is_category).tolist()}
     number = next((place[names[i]] for i in kept if i not in categories), None)
     if number is None:
         return None
     return [number if i in dropped else place[name] for i, name in enumerate(names)]
+
+
+def keeps_categories(forest: Forest, places: Iterable[tuple[int, int]]) -> bool:
+    """Tell whether categories come from places of categories, and numbers of others."""
+    categories = {*np.flatnonzero(forest.is_category).tolist()}
+    return all((i in categories) == (place in categories) for i, place in places)
 
 
 def with_dropped(forest: Forest, X: Any, places: list[int]) -> Any:
@@ -140,13 +140,6 @@ def _names_count(forest: Forest, X: Any) -> bool:
 
 
 _columns = lru_cache(8)(frames.FrameColumns)
-
-
-@lru_cache(8)
-def _hashed_rows(hashed: HashedCategories, names: tuple[str, ...] | None) -> HashedRows:
-    from skforge.compiler.runtime.hashed_rows import HashedRows  # which compiles code
-
-    return HashedRows(hashed, names)
 
 
 def _as_array(X: Any, n_features: int) -> Array:

@@ -25,7 +25,8 @@ from skforge.compiler.forest.reference import (
     reference_raw,
     sum_limits,
 )
-from skforge.compiler.runtime.rows import forest_rows, prepare_rows
+from skforge.compiler.runtime.readers import reader_of
+from skforge.compiler.runtime.rows import forest_rows
 
 if TYPE_CHECKING:
     from skforge.tuning.measure.measure import Runner
@@ -47,7 +48,7 @@ def _rows_in(forest: Forest, rows: Any) -> Array:
     """Read users' rows, or those that the source of a model has made already."""
     made = isinstance(rows, np.ndarray) and rows.dtype == forest.input_dtype
     made = made and rows.shape[1:] == (forest.n_features,)
-    return forest_rows(forest, rows) if made else prepare_rows(forest, rows)
+    return forest_rows(forest, rows) if made else reader_of(forest).rows(rows)
 
 
 class SampleRows:

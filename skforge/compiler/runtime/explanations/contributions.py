@@ -326,12 +326,13 @@ class Explained:
             contribs = explained.approximate(rows, threads)
         else:
             contribs = explained.values(rows, threads)
+        contribs = self.forest.of_columns(contribs, interactions)
         return contribs[:, 0] if self.forest.n_outputs == 1 else contribs
 
     def entry_of_few(self, n_rows: int) -> Any:
         """Return an entry for contributions, if calls are for so few rows."""
         single = self.n_jobs is None or resolve_n_jobs(self.n_jobs) == 1
-        if not single or n_rows > ENTRY_ROWS:
+        if not single or n_rows > ENTRY_ROWS or self.forest.is_encoded:
             return None
         host = not self.explains(n_rows, 1)
         return self._explained(by_host=host).entry("nothing", math.inf)
@@ -342,7 +343,8 @@ class Explained:
         It answers as :meth:`predict_contribs` without options does, for a model of one
         output, or returns None; see :meth:`CompiledModule.entry`.
         """
-        return self._explained().entry(refused, limit)
+        encoded = self.forest.is_encoded  # the code explains features, not columns
+        return None if encoded else self._explained().entry(refused, limit)
 
     def explains(self, n_rows: int, threads: int) -> bool:
         """Tell whether the target explains so many rows sooner than the CPU."""
