@@ -12,7 +12,7 @@ from models import Model, models
 from numpy.typing import NDArray
 
 from skforge import load_forest
-from skforge.compiler.forest.forest import Forest
+from skforge.forest.forest import Forest
 
 #: What is measured where nothing is asked for; any name of models.py may be.
 USUAL = (

@@ -24,7 +24,7 @@ from synthetic import random_model
 from training import HELD_OUT, Rows, Trained, with_missing
 
 from skforge import load_forest
-from skforge.compiler.forest.forest import Forest
+from skforge.forest.forest import Forest
 
 REVISION = 1  # of what is trained: another number makes all anew
 

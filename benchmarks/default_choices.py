@@ -28,7 +28,6 @@ from machine import in_words, machine
 from skforge.compiler.cost.estimate import plan_of
 from skforge.compiler.defaults.cpu import candidates, default_schedules, few_rows
 from skforge.compiler.defaults.walks import walking_schedules
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.schedule.families import (
     bitsliced_schedule,
     row_blocks,
@@ -38,6 +37,7 @@ from skforge.compiler.schedule.families import (
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import plural
+from skforge.forest.forest import Forest
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
 

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from systems import NotForModelError
 
 import skforge
-from skforge.compiler.forest.reference import draw_rows
+from skforge.forest.reference import draw_rows
 
 MODELS = ("airline.json", "year_prediction_msd.json", "lightgbm/NYC_taxi.txt")
 BATCHES = (1, 64, 4096)

@@ -14,8 +14,8 @@ from skforge.cli.report import interleave
 from skforge.compiler.cost.estimate import CostEstimate, ScheduleSizes, Work, row_lines
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I64, Buffer, Function, Value
-from skforge.compiler.runtime.cpu.jit import compile_functions
 from skforge.compiler.target import Target
+from skforge.engine.cpu.jit import compile_functions
 from tests.run_kernel import call
 
 #: Additions in a row of the loop that measures the clock.

@@ -28,15 +28,15 @@ from skforge.compiler.cost.estimate import plan_of
 from skforge.compiler.cost.profile import STORED, MachineProfile
 from skforge.compiler.defaults.cpu import default_schedules
 from skforge.compiler.driver import build_hir, lower
-from skforge.compiler.runtime.cpu.jit import emit_assembly
-from skforge.compiler.runtime.machine import (
+from skforge.compiler.schedule.families import bitsliced_schedule, lanes_schedule
+from skforge.compiler.target import Target
+from skforge.engine.cpu.jit import emit_assembly
+from skforge.engine.machine import (
     WORK,
     functions,
     measure,
     without_kernels,
 )
-from skforge.compiler.schedule.families import bitsliced_schedule, lanes_schedule
-from skforge.compiler.target import Target
 
 #: Turns that are simulated, enough that the first ones do not count.
 TURNS = 400

@@ -23,8 +23,8 @@ from systems import source_of
 from training import MAKERS, SWEEP, WEAK, Trained, of_sweep
 
 from skforge import load_forest
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.reference import draw_rows
+from skforge.forest.forest import Forest
+from skforge.forest.reference import draw_rows
 
 ROOT = Path(__file__).resolve().parents[1]
 REVISION = 1  # of what is trained: another number makes all models anew

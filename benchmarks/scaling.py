@@ -25,8 +25,8 @@ from machine import in_words, machine
 from skforge import Target, compile_forest
 from skforge.compiler.cost.estimate import CostEstimate, ScheduleSizes, plan_of
 from skforge.compiler.defaults.cpu import default_schedules
-from skforge.compiler.runtime.machine import known_profile
-from skforge.compiler.runtime.shares import WAKE, Shares
+from skforge.engine.machine import known_profile
+from skforge.engine.shares import WAKE, Shares
 
 THREADS = (2, 4, 8, 16, 32, 64)
 

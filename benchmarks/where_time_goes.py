@@ -34,14 +34,14 @@ from skforge.cli.report import describe_difference, interleave
 from skforge.compiler.cost.estimate import CostEstimate, plan_of
 from skforge.compiler.defaults.walks import walking_schedules
 from skforge.compiler.driver import Lowered
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.types import dtype_of
 from skforge.compiler.ir.lir.walk import statements
 from skforge.compiler.lowering.kernel import BufferData
 from skforge.compiler.passes.lir.simplify import constants_of
-from skforge.compiler.runtime.cpu.jit import emit_assembly
-from skforge.compiler.runtime.kernels import Kernel, KernelCache
+from skforge.engine.cpu.jit import emit_assembly
+from skforge.engine.kernels import Kernel, KernelCache
+from skforge.forest.forest import Forest
 
 #: Names of calls that are timed beside the kernels.
 _CALL, _NOTHING, _WITHOUT = "predict_raw", "no rows", "without "

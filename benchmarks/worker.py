@@ -116,7 +116,7 @@ IMPORTS = {
     "lightgbm_wrapper": ["lightgbm"],
     "lignum_compiled": ["lignum"],
     "hummingbird": ["hummingbird.ml"],
-    "skforge": ["skforge.estimators", "skforge.compiler.runtime.cpu.jit"],
+    "skforge": ["skforge.estimators", "skforge.engine.cpu.jit"],
 }
 IMPORTS["skforge_avx2"] = IMPORTS["skforge"]
 OWN = {"onnx": "onnxruntime", "sklearn": "sklearn.ensemble"}

@@ -79,14 +79,9 @@ PARTS = (
         *(4, 0, 1),
     ),
     Part(
-        "Runtime",
+        "Engine",
         "modules, threads, entries, GPUs",
-        (
-            "skforge.compiler.runtime",
-            "skforge.compiler.cpu",
-            "skforge.gpu",
-            "skforge.gpu.runtime",
-        ),
+        ("skforge.engine", "skforge.gpu", "skforge.gpu.runtime"),
         *(5, 0, 3),
     ),
     Part(
@@ -147,13 +142,13 @@ PARTS = (
     Part(
         "Frontends",
         "models of other libraries",
-        ("skforge.compiler.frontends",),
+        ("skforge.frontends",),
         *(12, 0, 1),
     ),
     Part(
         "Outputs",
         "scores to answers",
-        ("skforge.compiler.outputs",),
+        ("skforge.outputs",),
         *(12, 2, 2),
     ),
     Part(
@@ -161,7 +156,7 @@ PARTS = (
         "arrays of nodes, rows, targets, files, the linker, errors",
         (
             "skforge.compiler",
-            "skforge.compiler.forest",
+            "skforge.forest",
             "skforge.compiler.target",
             "skforge.exceptions",
             "skforge.config",

@@ -16,15 +16,15 @@ from skforge.exceptions import UnsupportedModelError as UnsupportedModelError
 from skforge.exceptions import VerificationWarning as VerificationWarning
 
 if TYPE_CHECKING:
-    from skforge.compiler.forest.forest import Forest as Forest
-    from skforge.compiler.frontends import load_forest as load_forest
-    from skforge.compiler.frontends.builder import ForestBuilder as ForestBuilder
-    from skforge.compiler.runtime.module import compile_forest as compile_forest
     from skforge.compiler.schedule.schedule import Schedule as Schedule
     from skforge.compiler.target import Target as Target
+    from skforge.engine.module import compile_forest as compile_forest
     from skforge.estimators import CompiledForest as CompiledForest
     from skforge.explainer import TreeExplainer as TreeExplainer
     from skforge.exporters.api import export as export
+    from skforge.forest.forest import Forest as Forest
+    from skforge.frontends import load_forest as load_forest
+    from skforge.frontends.builder import ForestBuilder as ForestBuilder
     from skforge.inspection import partial_dependence as partial_dependence
     from skforge.persistence.artifact import save as save
     from skforge.persistence.convert import convert as convert
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 # Loaded on first use, so that `import skforge` imports no heavy packages.
 _HOME = {
     "CompiledForest": "skforge.estimators",
-    "Forest": "skforge.compiler.forest.forest",
-    "ForestBuilder": "skforge.compiler.frontends.builder",
+    "Forest": "skforge.forest.forest",
+    "ForestBuilder": "skforge.frontends.builder",
     "Schedule": "skforge.compiler.schedule.schedule",
     "Target": "skforge.compiler.target",
     "TreeExplainer": "skforge.explainer",
-    "compile_forest": "skforge.compiler.runtime.module",
+    "compile_forest": "skforge.engine.module",
     "convert": "skforge.persistence.convert",
     "export": "skforge.exporters.api",
     "load": "skforge.persistence.loading",
-    "load_forest": "skforge.compiler.frontends",
+    "load_forest": "skforge.frontends",
     "partial_dependence": "skforge.inspection",
     "save": "skforge.persistence.artifact",
 }

@@ -16,14 +16,14 @@ from sklearn.utils.validation import check_is_fitted
 from skforge import config
 from skforge._docs import documented
 from skforge._typing import Array
-from skforge.compiler.frontends.base import is_search, last_step, unwrap
-from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
-from skforge.compiler.runtime.engine import MethodName
-from skforge.compiler.runtime.module import CompiledModule
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.display.notebook import Displayed
+from skforge.engine.cpu.threads import resolve_n_jobs
+from skforge.engine.engine import MethodName
+from skforge.engine.module import CompiledModule
 from skforge.exceptions import InvalidInputError
+from skforge.frontends.base import is_search, last_step, unwrap
 from skforge.prediction.delegation import fitted_model, validated
 from skforge.prediction.fitting import make, table_of
 from skforge.prediction.shadow import shadow_state

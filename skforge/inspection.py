@@ -18,11 +18,11 @@ from sklearn.utils._indexing import _get_column_indices, _safe_assign
 from sklearn.utils.validation import _check_sample_weight
 
 from skforge._typing import Array
-from skforge.compiler.outputs.answers import output_of
-from skforge.compiler.outputs.steps import steps_of
-from skforge.compiler.runtime.explanations.dependence import Dependence
+from skforge.engine.explanations.dependence import Dependence
 from skforge.estimators import CompiledForest
 from skforge.exceptions import InvalidInputError, with_article
+from skforge.outputs.answers import output_of
+from skforge.outputs.steps import steps_of
 from skforge.prediction.predictor import ForestPredictor
 from skforge.sources.base import UnsureError
 

@@ -12,13 +12,13 @@ import numpy as np
 
 from skforge import config
 from skforge._compat import no_warnings
-from skforge.compiler.frontends.base import is_compiled
 from skforge.exceptions import (
     InvalidInputError,
     VerificationError,
     shortened,
     with_article,
 )
+from skforge.frontends.base import is_compiled
 from skforge.persistence.loading import load
 from skforge.prediction.answers import METHODS, Answer, Array, described
 from skforge.prediction.differences import difference

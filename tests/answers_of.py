@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.outputs import answers
-from skforge.compiler.outputs.steps import Output
+from skforge.forest.forest import Forest
+from skforge.outputs import answers
+from skforge.outputs.steps import Output
 
 
 def _of_scores(output: Output, forest: Forest, raw: Any) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.utils import get_tags
 
 from skforge import CompiledForest
-from skforge.compiler.forest.reference import reference_raw
+from skforge.forest.reference import reference_raw
 from skforge.sources.stored_model.store import check, store
 
 

@@ -61,8 +61,8 @@ settings.load_profile("ci" if IN_CI else "skforge")
 
 def pytest_sessionstart() -> None:
     """Let all processes choose schedules by one profile, which nobody measures."""
-    from skforge.compiler.runtime import machine
     from skforge.compiler.target import Target
+    from skforge.engine import machine
     from tests.guard import modelled
 
     machine.SOON = machine.LATER

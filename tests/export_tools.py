@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 import skforge
-from skforge.compiler.runtime.explanations.contributions import ContributionKernels
+from skforge.engine.explanations.contributions import ContributionKernels
 from skforge.exporters import check
 
 COMPILER = shutil.which("gcc") or shutil.which("cc") or shutil.which("clang")

@@ -22,8 +22,8 @@ from sklearn.model_selection import GridSearchCV
 
 import skforge
 from skforge import CompiledForest, InvalidInputError, UnsupportedModelError
-from skforge.compiler.forest.reference import sum_limits
 from skforge.exceptions import SourceNeededError
+from skforge.forest.reference import sum_limits
 from skforge.sources.base import UnsureError
 from skforge.sources.wrappers.members import MembersSource
 from tests.compared_calls import apart, called

@@ -13,12 +13,12 @@ import msgpack
 from benchmarks.gpu.gpu_sass import disassemble, innermost, kernels_of, operations
 from skforge.compiler import driver
 from skforge.compiler.driver import Lowered
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.walk import statements
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
+from skforge.forest.forest import Forest
 from skforge.gpu.codegen.emitter import emit_gpu
 from skforge.gpu.codegen.host_plan import HostPlan
 from skforge.gpu.codegen.writer import PRELUDE

@@ -12,7 +12,7 @@ from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I64, Function, Scalar, Value
 from skforge.compiler.ir.lir.verifier import verify_lir
 from skforge.compiler.ir.lir.walk import statements
-from skforge.compiler.runtime.cpu.jit import compile_functions
+from skforge.engine.cpu.jit import compile_functions
 from skforge.gpu.passes import emulate_grids
 from tests.llvm_kernels import assert_same_bits, interpreted, targets
 from tests.run_kernel import call

@@ -13,9 +13,9 @@ from typing import Any, NoReturn
 import pytest
 
 from skforge.compiler.cost.profile import MachineProfile
-from skforge.compiler.runtime.cpu import jit
-from skforge.compiler.runtime.machine import Measured
 from skforge.compiler.target import Target
+from skforge.engine.cpu import jit
+from skforge.engine.machine import Measured
 from skforge.runtime import elf
 
 MESSAGE = (

@@ -23,8 +23,8 @@ from skforge.compiler.ir.lir.nodes import (
     Scalar,
     Value,
 )
-from skforge.compiler.runtime.cpu.jit import compile_functions, emit_object
 from skforge.compiler.target import Target
+from skforge.engine.cpu.jit import compile_functions, emit_object
 from skforge.exceptions import TargetError
 from tests.oracles.lir_interpreter import interpret_lir
 from tests.run_kernel import call

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from skforge.compiler.driver import MIR_PASSES, Stage
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, Reduction
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.layouts.base import Representation
@@ -22,6 +21,7 @@ from skforge.compiler.schedule.bind import bind
 from skforge.compiler.schedule.bound import marked
 from skforge.compiler.schedule.directives import Quantize, ScheduleKind
 from skforge.compiler.schedule.schedule import Schedule
+from skforge.forest.forest import Forest
 
 #: The sample model of SilvanForge Figure 1a: two trees of depth 1, two of depth 2.
 SAMPLE = ("stump", "stump", "chain", "chain")

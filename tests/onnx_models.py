@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from skforge import Schedule, compile_forest, load_forest
-from skforge.compiler.forest.reference import reference_raw
+from skforge.forest.reference import reference_raw
 from tests.answers_of import apply_transform, class_labels, decide, predict_proba
 
 onnx = pytest.importorskip("onnx")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from skforge.compiler.forest.outputs import OutputSpec
+from skforge.forest.outputs import OutputSpec
 
 #: XGBoost's objectives; it has expectiles since 3.3.
 XGBOOST = (

@@ -29,11 +29,11 @@ import xgboost as xgb
 from sklearn import ensemble, tree
 
 from skforge import compile_forest, load_forest
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.reference import draw_rows, reference_leaves, reference_raw
-from skforge.compiler.outputs.functions import UNKNOWN
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import SkforgeError, UnsupportedModelError
+from skforge.forest.forest import Forest
+from skforge.forest.reference import draw_rows, reference_leaves, reference_raw
+from skforge.outputs.functions import UNKNOWN
 from tests.answers_of import apply_transform, class_labels, decide, predict_proba
 from tests.onnx_models import MODES, POSTS, RandomTrees, make_model
 from tests.plain import plain

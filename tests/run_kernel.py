@@ -6,8 +6,8 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from skforge.compiler.runtime.cpu.code import MachineCode
-from skforge.compiler.runtime.cpu.threads import parallel_for_pointer
+from skforge.engine.cpu.code import MachineCode
+from skforge.engine.cpu.threads import parallel_for_pointer
 
 
 def call(

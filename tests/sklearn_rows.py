@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from skforge.compiler.forest.reference import draw_rows, reference_leaves, reference_raw
-from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.schedule.schedule import Schedule
+from skforge.engine.module import compile_forest
+from skforge.forest.reference import draw_rows, reference_leaves, reference_raw
 
 #: More than one kernel: the default table, and lanes of rows under blocks.
 VECTORISED = (

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from skforge.compiler.forest.arrays import Comparison, Missing
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.predicates import deduplicate_predicates
+from skforge.forest.arrays import Comparison, Missing
+from skforge.forest.forest import Forest
+from skforge.forest.predicates import deduplicate_predicates
 
 NUMERIC = (Comparison.LT, Comparison.LE, Comparison.GT, Comparison.GE)
 SHAPES = ("leaf", "stump", "chain left", "chain right", "zigzag", "full", "random")

@@ -167,7 +167,7 @@ def test_loaded_models_answer_without_scikit_learn(tmp_path):
             getattr(again, name)(X[:1])
         again.warm_up()
     # None measures the machine: another profile might choose other kernels.
-    measuring = "skforge.compiler.runtime.machine"
+    measuring = "skforge.engine.machine"
     later = [*HEAVY, "skforge.tuning", "skforge.gpu", measuring]
     compiler = tuple(f"skforge.compiler.{name}" for name in COMPILER)
     compiler += ("difflib", "tempfile", "zipfile")

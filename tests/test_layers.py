@@ -23,14 +23,15 @@ LAYERS = (
         "skforge._docs",
         "skforge._typing",
         "skforge._version",
+        "skforge.compiler.forest",
         "skforge.config",
         "skforge.exceptions",
         "skforge.runtime",
     ),
-    ("skforge.compiler.forest", "skforge.compiler.system", "skforge.compiler.target"),
+    ("skforge.forest", "skforge.compiler.system", "skforge.compiler.target"),
     (
-        "skforge.compiler.frontends",
-        "skforge.compiler.outputs",
+        "skforge.frontends",
+        "skforge.outputs",
         "skforge.compiler.schedule",
     ),
     ("skforge.compiler.ir",),
@@ -47,8 +48,7 @@ LAYERS = (
     ("skforge.compiler.backend",),
     ("skforge.compiler.driver",),
     (
-        "skforge.compiler.cpu",
-        "skforge.compiler.runtime",
+        "skforge.engine",
         "skforge.gpu.backend",
         "skforge.gpu.runtime",
     ),
@@ -79,10 +79,13 @@ FACES = ("skforge", "skforge.tuning")
 #: What a module may import by a text although it lies above or imports the module; a
 #: folder stands for the modules in it. Other texts count as import statements do.
 DOORS = {
-    ("skforge.compiler.backend", "skforge.compiler.cpu"): "by the kind of a target",
+    (
+        "skforge.compiler.backend",
+        "skforge.engine.cpu.backend",
+    ): "by the kind of a target",
     ("skforge.compiler.backend", "skforge.gpu.backend"): "by the kind of a target",
     ("skforge.compiler.backend", "skforge.gpu.runtime.on_device"): "for rows on a GPU",
-    ("skforge.compiler.frontends", "skforge.compiler.frontends"): (
+    ("skforge.frontends", "skforge.frontends"): (
         "a registry: frontends of pipelines and wrappers read their members with it"
     ),
     ("skforge.compiler.schedule.schedule", "skforge.compiler.schedule.presets"): (
@@ -235,7 +238,7 @@ def test_doors_are_there_and_needed(door):
 NAME_GPUS = {
     "skforge.cli": "what users type and read",
     "skforge.compiler.backend": "where the part of GPUs is",
-    "skforge.compiler.runtime.auto": "a CPU and a GPU, for one model",
+    "skforge.engine.auto": "a CPU and a GPU, for one model",
     "skforge.compiler.schedule": "schedules are of CPUs or of GPUs",
     "skforge.compiler.target": "Target.cuda, Target.hip",
     "skforge.exporters.c_source": "the emitter of C++, whose statements are also C's",
@@ -325,15 +328,15 @@ def test_every_form_of_import_is_seen():
     source = """
 import numpy
 import skforge.tuning.search as search
-from skforge.compiler import forest
-from skforge.compiler.forest import Forest
+from skforge import forest
+from skforge.forest import Forest
 def lazy():
     from skforge.estimators import CompiledForest
 """
-    modules = {"skforge.compiler.forest", "skforge.estimators"}
+    modules = {"skforge.forest", "skforge.estimators"}
     assert imported_modules(source, modules) == {
         "skforge.tuning.search",
-        "skforge.compiler.forest",
+        "skforge.forest",
         "skforge.estimators",
     }
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.reference import evaluate_predicates
 from skforge.compiler.ir.hir.nodes import TiledForest, exit_table
+from skforge.forest.forest import Forest
+from skforge.forest.reference import evaluate_predicates
 
 
 def walk_tiles(tiles: TiledForest, forest: Forest, X: np.ndarray) -> np.ndarray:

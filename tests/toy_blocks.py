@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.layouts.base import (
     I64,
     BlockCode,
@@ -30,6 +29,7 @@ from skforge.compiler.layouts.base import (
     register,
 )
 from skforge.exceptions import ScheduleError
+from skforge.forest.arrays import Comparison, Missing
 from tests.lir_loops import for_, while_
 
 

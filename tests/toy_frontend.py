@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 
-from skforge.compiler.forest.arrays import Comparison, Missing
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.outputs import OutputSpec
-from skforge.compiler.forest.predicates import deduplicate_predicates
-from skforge.compiler.frontends.base import Frontend, class_names, register
 from skforge.exceptions import UnsupportedModelError
+from skforge.forest.arrays import Comparison, Missing
+from skforge.forest.forest import Forest
+from skforge.forest.outputs import OutputSpec
+from skforge.forest.predicates import deduplicate_predicates
+from skforge.frontends.base import Frontend, class_names, register
 
 SLOPE = 2.5
 

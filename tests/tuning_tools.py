@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from skforge.compiler.forest.reference import reference_raw
+from skforge.forest.reference import reference_raw
 from skforge.tuning.measure.measure import LoweredCandidate
 
 

@@ -20,7 +20,7 @@ from remote import Entry, Remote, SystemFailedError
 
 from benchmarks.gpu.designs import designs
 from skforge import compile_forest, load_forest
-from skforge.compiler.forest.reference import reference_raw
+from skforge.forest.reference import reference_raw
 
 OURS = "skforge"
 WHERE = ("device", "host")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.schedule.families import (
     WalkKind,
     rows_and_trees,
@@ -14,6 +13,7 @@ from skforge.compiler.schedule.families import (
     trees_by_threads,
 )
 from skforge.compiler.schedule.schedule import Schedule
+from skforge.forest.forest import Forest
 
 #: Trees deeper than this are not padded, nor stored as heaps.
 PADDED_DEPTH = 10

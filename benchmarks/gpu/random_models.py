@@ -24,7 +24,7 @@ from synthetic import N_RANDOM, random_file, random_models, shape_of
 
 from benchmarks.gpu.strategies import OURS, STRATEGIES, TAHOE, system, times
 from skforge import load_forest
-from skforge.compiler.forest.forest import Forest
+from skforge.forest.forest import Forest
 
 #: Batch sizes of Figures 8 and 9, and of Figures 6 and 7.
 RANDOM_BATCHES = (512, 4096)

@@ -21,14 +21,14 @@ from skforge.cli.errors import MISMATCH, naming
 from skforge.cli.models import drawable, fitted, forest_of, live_model, open_model
 from skforge.cli.report import Pair, check, describe, show_schedules, speed
 from skforge.cli.tables import name_of
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.reference import draw_rows
-from skforge.compiler.frontends.base import is_a, is_compiled
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import InvalidInputError, VerificationError, duration
+from skforge.forest.forest import Forest
+from skforge.forest.reference import draw_rows
+from skforge.frontends.base import is_a, is_compiled
 
 if TYPE_CHECKING:
-    from skforge.compiler.runtime.module import CompiledModule
+    from skforge.engine.module import CompiledModule
 
 
 def estimator_pairs(fast: Any) -> list[Pair]:

@@ -19,8 +19,8 @@ from skforge.exceptions import TargetError
 from skforge.runtime import object_cache
 
 if TYPE_CHECKING:
-    from skforge.compiler.runtime.machine import Measured
     from skforge.compiler.target import Target
+    from skforge.engine.machine import Measured
 
 #: What the profile's numbers measure; the units are nanoseconds.
 WORK = {
@@ -48,8 +48,8 @@ def doctor(measure: bool = False) -> None:
 
     :param measure: Measure this machine now, and keep its profile.
     """
-    from skforge.compiler.runtime import machine
     from skforge.compiler.target import Target
+    from skforge.engine import machine
 
     console, host = Console(), Target.host()
     profile = (machine.known_profile if measure else machine.machine_profile)(host)
@@ -98,7 +98,7 @@ def _stranger() -> str:
 
 def _profile(host: Target, measured: Measured | None) -> dict[str, str]:
     from skforge.compiler.cost.profile import MachineProfile
-    from skforge.compiler.runtime import machine
+    from skforge.engine import machine
 
     file = machine.kept_in(host)
     if MachineProfile.is_stored(host):

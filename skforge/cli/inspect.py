@@ -9,7 +9,7 @@ import typer
 from skforge.cli.models import forest_of, is_own, open_model
 from skforge.cli.options import ModelFile, ScheduleOption, load_schedule
 from skforge.cli.tune import result_of
-from skforge.compiler.runtime.schedules import table_at
+from skforge.engine.schedules import table_at
 from skforge.exceptions import InvalidInputError
 
 
@@ -29,9 +29,9 @@ def inspect(
     :param target: The machine: cpu is this one, or x86-64-v3, aarch64, cuda, ...
     """
     from skforge import Target
-    from skforge.compiler.forest.leaves import leaf_finder
-    from skforge.compiler.runtime.kernels import KernelCache
-    from skforge.compiler.runtime.targets import default_table
+    from skforge.engine.kernels import KernelCache
+    from skforge.engine.targets import default_table
+    from skforge.forest.leaves import leaf_finder
 
     machine, asked = Target.parse(target), load_schedule(schedule)
     model = open_model(model_file)

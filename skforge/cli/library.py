@@ -18,9 +18,9 @@ from skforge._compat import no_warnings
 from skforge._typing import Array
 from skforge.cli.frames import Rows, joined
 from skforge.cli.models import live_model
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.frontends.base import is_a, is_compiled, unwrap
 from skforge.exceptions import with_article
+from skforge.forest.forest import Forest
+from skforge.frontends.base import is_a, is_compiled, unwrap
 from skforge.sources.base import given_names
 from skforge.sources.fitted import model_of
 from skforge.sources.row_spec import RowSpec

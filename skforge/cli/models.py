@@ -11,17 +11,17 @@ from typing import Any
 
 from skforge.cli.errors import warn
 from skforge.compiler.backend import backend_of
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.frames import coded_columns, is_pandas, placed
-from skforge.compiler.frontends.base import is_a, is_compiled, unwrap
-from skforge.compiler.frontends.members import has_members
-from skforge.compiler.runtime.schedules import ScheduleTable
+from skforge.engine.schedules import ScheduleTable
 from skforge.exceptions import (
     InvalidInputError,
     InvalidModelError,
     UnsupportedModelError,
     with_article,
 )
+from skforge.forest.forest import Forest
+from skforge.forest.frames import coded_columns, is_pandas, placed
+from skforge.frontends.base import is_a, is_compiled, unwrap
+from skforge.frontends.members import has_members
 from skforge.prediction.answers import as_array
 from skforge.prediction.choose_targets import choose, compiled
 from skforge.prediction.parameters import Parameters
@@ -72,7 +72,7 @@ def _unpickled(path: Path) -> Any:
 
 
 def _check_model(path: Path, model: Any) -> None:
-    from skforge.compiler.runtime.module import CompiledModule
+    from skforge.engine.module import CompiledModule
     from skforge.prediction.delegation import is_fitted
     from skforge.sources.files import ForestSource
 
@@ -174,7 +174,7 @@ def live_model(model: Any) -> Any:
 
 def forest_of(model: Any) -> Forest:
     from skforge import load_forest
-    from skforge.compiler.runtime.module import CompiledModule
+    from skforge.engine.module import CompiledModule
 
     if is_compiled(model):
         model = model.forest_

@@ -12,8 +12,8 @@ from skforge.cli.data import all_rows, check_columns
 from skforge.cli.errors import check_output, naming
 from skforge.cli.models import drawable, fitted, open_model
 from skforge.cli.tables import name_of
-from skforge.compiler.forest.reference import draw_rows
 from skforge.exceptions import InvalidInputError
+from skforge.forest.reference import draw_rows
 from skforge.sources.row_spec import row_spec
 
 if TYPE_CHECKING:

@@ -17,16 +17,16 @@ from skforge.compiler.target import Target
 
 if TYPE_CHECKING:
     from skforge.compiler.cost.shape import ForestShape
-    from skforge.compiler.forest.forest import Forest
     from skforge.compiler.ir.hir.nodes import PredictEnsemble, Reduction
     from skforge.compiler.ir.lir import nodes as lir
     from skforge.compiler.ir.mir import nodes as mir
     from skforge.compiler.layouts.base import AnyLayout
     from skforge.compiler.lowering.kernel import LoweredKernel
-    from skforge.compiler.outputs.library import ArrayLibrary
     from skforge.compiler.schedule.directives import ScheduleKind
     from skforge.compiler.schedule.ranges import SchedulesByRange as Table
     from skforge.compiler.schedule.schedule import Schedule
+    from skforge.forest.forest import Forest
+    from skforge.outputs.library import ArrayLibrary
 
 
 #: Takes a function, its HIR and the bytes of memory that the threads of a block share.
@@ -111,7 +111,7 @@ class OnDevice(Protocol):
 
 
 _HOMES: dict[ScheduleKind, str] = {
-    "cpu": "skforge.compiler.cpu",
+    "cpu": "skforge.engine.cpu.backend",
     "gpu": "skforge.gpu.backend",
 }
 #: Of machines with memory of their own.

@@ -9,7 +9,6 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from skforge.compiler.backend import LirPass, backend, backend_of
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import HirCache, PredictEnsemble, Reduction
 from skforge.compiler.ir.hir.printer import print_hir
 from skforge.compiler.ir.hir.verifier import verify as verify_hir
@@ -50,6 +49,7 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.config import dump_levels, verify_every_pass
 from skforge.exceptions import CompilerError, ScheduleError, warn
+from skforge.forest.forest import Forest
 
 T = TypeVar("T")
 

@@ -19,17 +19,17 @@ from threadpoolctl import threadpool_limits
 
 from skforge._compat import no_warnings
 from skforge._docs import documented
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.frontends.base import class_names, is_pipeline
-from skforge.compiler.frontends.content import is_path
-from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
 from skforge.display.summary import SIZES, CallTime, Summary, summary_of
+from skforge.engine.cpu.threads import resolve_n_jobs
 from skforge.exceptions import (
     InvalidInputError,
     VerificationWarning,
     check_choice,
     plural,
 )
+from skforge.forest.forest import Forest
+from skforge.frontends.base import class_names, is_pipeline
+from skforge.frontends.content import is_path
 from skforge.prediction.choose_targets import size_ranges
 from skforge.prediction.state import Delegated
 from skforge.prediction.verification import take_rows

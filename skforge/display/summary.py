@@ -14,18 +14,18 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from skforge.compiler.cost.estimate import CostEstimate
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.outputs import CLASSIFICATION
-from skforge.compiler.frontends.base import is_pipeline, last_step
-from skforge.compiler.frontends.content import LIBRARIES, is_path
 from skforge.compiler.ir.hir.nodes import Reduction
-from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
-from skforge.compiler.runtime.machine import known_profile
 from skforge.compiler.schedule.bind import kind_of
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
+from skforge.engine.cpu.threads import resolve_n_jobs
+from skforge.engine.machine import known_profile
 from skforge.exceptions import duration, plural, three_digits
+from skforge.forest.forest import Forest
+from skforge.forest.outputs import CLASSIFICATION
+from skforge.frontends.base import is_pipeline, last_step
+from skforge.frontends.content import LIBRARIES, is_path
 from skforge.prediction.fitting import who_answers
 from skforge.prediction.kernel_checks import REFERENCE_ROWS
 from skforge.sources.base import Source

@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from skforge.compiler.forest.arrays import dropped_name
-from skforge.compiler.forest.frames import is_category
-from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
+from skforge.engine.cpu.threads import resolve_n_jobs
 from skforge.exceptions import (
     InvalidInputError,
     InvalidModelError,
     UnsupportedModelError,
     with_article,
 )
+from skforge.forest.arrays import dropped_name
+from skforge.forest.frames import is_category
 from skforge.prediction.answers import Answer, Array, described
 from skforge.sources.row_spec import RowSpec, row_spec
 

@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from skforge._version import __version__
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.runtime.module import CompiledModule
 from skforge.compiler.schedule.ranges import SchedulesByRange
 from skforge.compiler.system import shared_suffix
 from skforge.compiler.target import Target
 from skforge.config import compares_forms
+from skforge.engine.module import CompiledModule
 from skforge.exceptions import (
     InvalidInputError,
     TargetError,
@@ -35,6 +34,7 @@ from skforge.exporters.contents import Library
 from skforge.exporters.library import check_targets, export_object, outputs_of
 from skforge.exporters.llvm_wrapper import constants_of
 from skforge.exporters.wheel import check_package, link_shared, wheel
+from skforge.forest.forest import Forest
 from skforge.prediction.choose_targets import size_ranges
 from skforge.runtime.facts import WINDOWS
 from skforge.runtime.mappings import MappingColumns
@@ -271,8 +271,8 @@ def _parts(
         cpu = _cpu_of(compiled.target, "its forest, skforge.export(module.forest, …)")
         forest, table = compiled.forest, compiled.schedules
         return forest, table, cpu, compiled.reduction, source_of(forest, forest)
-    from skforge.compiler.frontends import answers_itself
     from skforge.estimators import CompiledForest
+    from skforge.frontends import answers_itself
     from skforge.sources.fitted import model_of, start_of
 
     if not isinstance(compiled, CompiledForest):

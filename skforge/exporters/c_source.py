@@ -16,18 +16,18 @@ from typing import Any
 import numpy as np
 
 from skforge._typing import Array
-from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
-from skforge.compiler.forest.categories import MULTIPLIER
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
-from skforge.compiler.outputs.steps import Steps
 from skforge.compiler.passes.lir.simplify import drop_dead
-from skforge.compiler.runtime.entry.results import ResultWriter
 from skforge.compiler.target import Target
+from skforge.engine.entry.results import ResultWriter
 from skforge.exporters.contents import ERRORS, RETURNED, Library
+from skforge.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
+from skforge.forest.categories import MULTIPLIER
+from skforge.forest.forest import Forest
 from skforge.gpu.codegen.emitter import CudaEmitter
 from skforge.gpu.codegen.writer import Host, memory_text
+from skforge.outputs.steps import Steps
 
 #: The types of C, by dtype.
 C_TYPES = {

@@ -14,18 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge._typing import Array, Int32s, Uint64s
-from skforge.compiler.forest import categories, reference
-from skforge.compiler.forest.categories import HashedCategories
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.outputs.answers import of_scores
-from skforge.compiler.runtime.entry.encoder_tables import ARRAYS, SIZES, tables_of
-from skforge.compiler.runtime.entry.hashing_routines import KM
-from skforge.compiler.runtime.explanations.contributions import ContributionKernels
-from skforge.compiler.runtime.module import compile_forest
-from skforge.compiler.runtime.readers import reader_of
-from skforge.compiler.runtime.rows import forest_rows
+from skforge.engine.entry.encoder_tables import ARRAYS, SIZES, tables_of
+from skforge.engine.entry.hashing_routines import KM
+from skforge.engine.explanations.contributions import ContributionKernels
+from skforge.engine.module import compile_forest
+from skforge.engine.readers import reader_of
+from skforge.engine.rows import forest_rows
 from skforge.exceptions import TargetError, VerificationError
 from skforge.exporters.contents import ERRORS, OUTPUT_OF, Library
+from skforge.forest import categories, reference
+from skforge.forest.categories import HashedCategories
+from skforge.forest.forest import Forest
+from skforge.outputs.answers import of_scores
 from skforge.prediction.answers import as_array
 from skforge.runtime.loading import load_object
 
@@ -298,7 +298,7 @@ def _text_of(wanted: int, random: np.random.Generator) -> str:
     """Return a text of 16 characters that has a hash of 32 bits.
 
     With its last 8 bytes, each hash of 64 bits has one first half, and some of these
-    are texts. The hash is in :mod:`~skforge.compiler.runtime.entry.hashing_routines`.
+    are texts. The hash is in :mod:`~skforge.engine.entry.hashing_routines`.
     """
     inverse = np.uint64(pow(KM, -1, 1 << 64))
     end = np.uint64(int.from_bytes(_END, "little"))

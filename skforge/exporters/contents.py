@@ -12,11 +12,11 @@ import numpy as np
 
 from skforge._typing import Array
 from skforge._version import __version__
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
-from skforge.compiler.outputs.steps import Output, Steps
 from skforge.compiler.schedule.ranges import SchedulesByRange
 from skforge.compiler.target import Target
+from skforge.forest.forest import Forest
+from skforge.outputs.steps import Output, Steps
 
 #: Return codes of the functions, numbered from 0: the name in C, and the text.
 ERRORS = {

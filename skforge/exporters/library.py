@@ -16,29 +16,29 @@ from skforge.compiler.codegen.llvm.emitter import emit_llvm
 from skforge.compiler.defaults.cpu import contribution_schedules, default_schedules
 from skforge.compiler.defaults.walks import walking_schedules
 from skforge.compiler.driver import build_hir, lower
-from skforge.compiler.forest.categories import HashedCategories
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.leaves import not_sums
-from skforge.compiler.forest.means import explained
 from skforge.compiler.ir.hir.nodes import HirCache, Reduction
 from skforge.compiler.ir.mir.nodes import Element
-from skforge.compiler.outputs.functions import FUNCTIONS
-from skforge.compiler.outputs.steps import Steps, steps_in_code
 from skforge.compiler.passes.lir import place_scratch
-from skforge.compiler.runtime.compiling import most_rows
-from skforge.compiler.runtime.cpu.jit import emit_object, machine_attributes
-from skforge.compiler.runtime.entry.encoder_routines import encoder
-from skforge.compiler.runtime.entry.encoder_tables import SIZES, tables_of
-from skforge.compiler.runtime.explanations.contributions import parts_of
-from skforge.compiler.runtime.schedules import table_at
 from skforge.compiler.schedule.ranges import BatchRange, SchedulesByRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.system import heap_texts
 from skforge.compiler.target import Target
+from skforge.engine.compiling import most_rows
+from skforge.engine.cpu.jit import emit_object, machine_attributes
+from skforge.engine.entry.encoder_routines import encoder
+from skforge.engine.entry.encoder_tables import SIZES, tables_of
+from skforge.engine.explanations.contributions import parts_of
+from skforge.engine.schedules import table_at
 from skforge.exceptions import TargetError, UnsupportedModelError
 from skforge.exporters import contents
 from skforge.exporters import llvm_wrapper as code
 from skforge.exporters.contents import Library, filled
+from skforge.forest.categories import HashedCategories
+from skforge.forest.forest import Forest
+from skforge.forest.leaves import not_sums
+from skforge.forest.means import explained
+from skforge.outputs.functions import FUNCTIONS
+from skforge.outputs.steps import Steps, steps_in_code
 from skforge.runtime.libm import exp
 
 #: Scratch bytes per thread above which a kernel splits a batch, if that helps.

@@ -14,12 +14,12 @@ from typing import Literal
 
 import numpy as np
 
-from skforge.compiler.forest.means import Means
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import BOOL, I32, I64, U8, Buffer, Routine, Value
 from skforge.compiler.ir.lir.types import BUILDER, scalar_of
 from skforge.compiler.target import Target
 from skforge.exporters.contents import ERRORS, LINE, Library, filled
+from skforge.forest.means import Means
 
 #: Questions to ``cpuid``: a leaf and its part. Each is answered by four words.
 _QUESTIONS = (0, 0), (1, 0), (7, 0), (7, 1), (-(1 << 31) + 1, 0)

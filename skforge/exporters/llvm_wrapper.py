@@ -27,14 +27,14 @@ from skforge._version import __version__
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import BOOL, F32, F64, I32, I64, Routine, Value
 from skforge.compiler.ir.lir.types import BUILDER, scalar_of
-from skforge.compiler.outputs.steps import Steps
-from skforge.compiler.runtime.entry.entry import GIL_WORK
-from skforge.compiler.runtime.entry.hashing_routines import city_hash
-from skforge.compiler.runtime.entry.results import ResultWriter
-from skforge.compiler.runtime.entry.routines import field, fields_of_array
+from skforge.engine.entry.entry import GIL_WORK
+from skforge.engine.entry.hashing_routines import city_hash
+from skforge.engine.entry.results import ResultWriter
+from skforge.engine.entry.routines import field, fields_of_array
 from skforge.exporters import llvm_model
 from skforge.exporters.contents import ERRORS, LINE, ExportedKernel, Library
 from skforge.exporters.llvm_model import fail
+from skforge.outputs.steps import Steps
 from skforge.runtime.python_objects import ARRAY_DATA, DTYPE_CODES
 
 #: Padding bytes after constants, because kernels' vector loads may read past the end.

@@ -7,13 +7,13 @@ import math
 from skforge.compiler.backend import Backend, LirPass, MirPass
 from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.driver import Lowered
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, Reduction
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.layouts.base import AnyLayout, get
 from skforge.compiler.schedule.ranges import SchedulesByRange
 from skforge.compiler.target import Target
 from skforge.exceptions import TargetError
+from skforge.forest.forest import Forest
 from skforge.gpu import defaults
 from skforge.gpu.codegen.emitter import emit_gpu
 from skforge.gpu.layouts.contributions import RowsByThread

@@ -20,8 +20,8 @@ import numpy as np
 from skforge._typing import Float64s
 from skforge.compiler.cost.schedule_facts import LAYOUTS, PLACE
 from skforge.compiler.cost.shape import Setting
-from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.target import Target
+from skforge.forest.arrays import Comparison
 from skforge.gpu.nest import row_stride
 from skforge.gpu.passes.chunk_leaves import trees_a_chunk
 

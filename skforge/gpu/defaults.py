@@ -17,13 +17,13 @@ import numpy as np
 
 from skforge.compiler.cost.schedule_facts import facts_of
 from skforge.compiler.cost.shape import ForestShape, Setting
-from skforge.compiler.forest.bins import code_dtype, column_count
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.schedule import families
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
+from skforge.forest.bins import code_dtype, column_count
+from skforge.forest.forest import Forest
 from skforge.gpu.cost import GpuWork
 from skforge.gpu.nest import row_stride
 

@@ -23,11 +23,11 @@ from skforge._typing import Array, Bools
 from skforge.compiler.cost.schedule_facts import facts_of
 from skforge.compiler.cost.shape import Setting
 from skforge.compiler.driver import Lowered
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.schedule.directives import Interleave
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import TargetError
+from skforge.forest.forest import Forest
 from skforge.gpu.codegen.emitter import emit_gpu
 from skforge.gpu.cost import GpuWork
 from skforge.gpu.cost_model import CostModel

@@ -14,18 +14,12 @@ from skforge import config
 from skforge._container import Container, container_bytes, write_container
 from skforge._typing import Arrays, BinaryFile
 from skforge._version import __version__, check_release
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.record import forest_out
-from skforge.compiler.frontends import answers_itself, read_forests
-from skforge.compiler.frontends.base import class_name
-from skforge.compiler.frontends.content import check_file
-from skforge.compiler.frontends.members import is_wrapper
-from skforge.compiler.runtime.module import CompiledModule, restored
-from skforge.compiler.runtime.schedules import ScheduleTable
-from skforge.compiler.runtime.targets import stored_target
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
+from skforge.engine.module import CompiledModule, restored
+from skforge.engine.schedules import ScheduleTable
+from skforge.engine.targets import stored_target
 from skforge.exceptions import (
     CompilerError,
     InvalidInputError,
@@ -34,6 +28,12 @@ from skforge.exceptions import (
     shortened,
     with_article,
 )
+from skforge.forest.forest import Forest
+from skforge.forest.record import forest_out
+from skforge.frontends import answers_itself, read_forests
+from skforge.frontends.base import class_name
+from skforge.frontends.content import check_file
+from skforge.frontends.members import is_wrapper
 from skforge.persistence.loaded import LoadedForest, StoredArrays
 from skforge.persistence.note import Note
 from skforge.persistence.ready import Becoming

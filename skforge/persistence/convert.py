@@ -11,11 +11,11 @@ import numpy as np
 from skforge._container import Container, Content, container_bytes
 from skforge._typing import Arrays, BinaryFile
 from skforge._version import __version__
-from skforge.compiler.forest.arrays import Missing
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.reference import draw_rows, reference_raw
-from skforge.compiler.runtime.module import CompiledModule, compile_forest
+from skforge.engine.module import CompiledModule, compile_forest
 from skforge.exceptions import ScheduleError, UnsupportedModelError, VerificationError
+from skforge.forest.arrays import Missing
+from skforge.forest.forest import Forest
+from skforge.forest.reference import draw_rows, reference_raw
 from skforge.persistence.artifact import compared_contents, from_bytes, write
 from skforge.persistence.loading import read
 from skforge.persistence.older_formats import in_present_format

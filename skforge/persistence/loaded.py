@@ -11,8 +11,8 @@ from typing import Any
 
 from skforge._container import Container
 from skforge._typing import Array
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.record import forest_in, forest_later
+from skforge.forest.forest import Forest
+from skforge.forest.record import forest_in, forest_later
 from skforge.persistence.ready import Becoming, change_class
 from skforge.prediction.answering import Answering
 from skforge.prediction.parameters import Parameters

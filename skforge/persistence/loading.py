@@ -74,7 +74,7 @@ def read(path: Any, then: Callable[[Content, str], T]) -> T:
                 raise _other_kind(opened.read(4096), name, file.suffix) from error
     content: Any = path
     if not isinstance(path, bytes):
-        from skforge.compiler.frontends.content import check_file, read_content
+        from skforge.frontends.content import check_file, read_content
 
         if not isinstance(path, (bytearray, memoryview)):
             check_file(path, "read", "the path of a .skforge file, its bytes, or ")
@@ -105,7 +105,7 @@ def _model(content: Content, name: str) -> CompiledForest:
 
 
 def _other_kind(head: bytes | str, name: str, suffix: str = "") -> InvalidModelError:
-    from skforge.compiler.frontends.content import LIBRARIES, frontend_name
+    from skforge.frontends.content import LIBRARIES, frontend_name
 
     head = head.encode() if isinstance(head, str) else head
     if head[:1] == b"\x80" or suffix in (".pkl", ".pickle", ".joblib"):

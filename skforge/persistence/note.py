@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from skforge.compiler.runtime.entry.mappings import cached_reader
-from skforge.compiler.runtime.kernels import suits_entries
 from skforge.compiler.target import Target
+from skforge.engine.entry.mappings import cached_reader
+from skforge.engine.kernels import suits_entries
 from skforge.exceptions import InvalidInputError
 from skforge.persistence.ready import key_of, record_of
 from skforge.runtime import object_cache, stored_kernels

@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 from skforge import config
 from skforge._docs import documented
 from skforge._version import FORMAT, __version__, check_format, check_release
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.frontends.base import unwrap
-from skforge.compiler.frontends.content import read_content
-from skforge.compiler.runtime.auto import AutoModule
-from skforge.compiler.runtime.module import CompiledModule
-from skforge.compiler.runtime.schedules import ScheduleTable
-from skforge.compiler.runtime.targets import resolve_target, stored_target
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
+from skforge.engine.auto import AutoModule
+from skforge.engine.module import CompiledModule
+from skforge.engine.schedules import ScheduleTable
+from skforge.engine.targets import resolve_target, stored_target
+from skforge.forest.forest import Forest
+from skforge.frontends.base import unwrap
+from skforge.frontends.content import read_content
 from skforge.prediction.choose_targets import TargetChoice, compiled, rechosen
 from skforge.prediction.counters import Counters
 from skforge.prediction.kernel_checks import by_reference

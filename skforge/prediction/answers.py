@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from skforge._typing import Array as Array
-from skforge.compiler.forest.rounds import ends_in_bias
 from skforge.exceptions import InvalidInputError, check_choice
+from skforge.forest.rounds import ends_in_bias
 
 #: Methods of a model, and the prefix of their column names.
 METHODS = {

@@ -16,9 +16,9 @@ import numpy as np
 
 from skforge._compat import cached_property
 from skforge._typing import Array
-from skforge.compiler.forest.frames import kind_of
-from skforge.compiler.runtime.arrays import into
+from skforge.engine.arrays import into
 from skforge.exceptions import VerificationError, VerificationWarning, warn
+from skforge.forest.frames import kind_of
 from skforge.prediction import blocks
 from skforge.prediction.forms_met import KnownForm, Question, recogniser
 from skforge.runtime.mappings import is_mapped

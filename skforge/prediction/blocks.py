@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 
 from skforge._typing import Array
 from skforge.compiler.backend import backend_of
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.frames import kind_of
-from skforge.compiler.forest.reference import differing_rows, draw_rows, reference_raw
-from skforge.compiler.runtime.arrays import check_out
-from skforge.compiler.runtime.module import CompiledModule
-from skforge.compiler.runtime.sparse import SparseWalk
+from skforge.engine.arrays import check_out
+from skforge.engine.module import CompiledModule
+from skforge.engine.sparse import SparseWalk
+from skforge.forest.forest import Forest
+from skforge.forest.frames import kind_of
+from skforge.forest.reference import differing_rows, draw_rows, reference_raw
 
 #: Values of a block, and of rows that are still converted at once. A block of float64
 #: has 32 MB: enough to share among threads, and a copy of it stays small.

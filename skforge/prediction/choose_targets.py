@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 
 from skforge.compiler.backend import device_here
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.runtime.auto import AutoModule
-from skforge.compiler.runtime.kernels import KernelCache
-from skforge.compiler.runtime.module import CompiledModule, compile_forest
-from skforge.compiler.runtime.schedules import schedule_table, table_at
-from skforge.compiler.runtime.targets import default_table, resolve_target
 from skforge.compiler.schedule.ranges import BatchRange, SchedulesByRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
+from skforge.engine.auto import AutoModule
+from skforge.engine.kernels import KernelCache
+from skforge.engine.module import CompiledModule, compile_forest
+from skforge.engine.schedules import schedule_table, table_at
+from skforge.engine.targets import default_table, resolve_target
 from skforge.exceptions import InvalidInputError, ScheduleError
+from skforge.forest.forest import Forest
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ from sklearn.utils import ClassifierTags, RegressorTags, Tags, get_tags
 from sklearn.utils.metadata_routing import _routing_enabled, process_routing
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.outputs import CLASSIFICATION
-from skforge.compiler.frontends import base, refuse_untrained
-from skforge.compiler.frontends.members import has_members
 from skforge.exceptions import InvalidInputError, UnsupportedModelError, warn
+from skforge.forest.forest import Forest
+from skforge.forest.outputs import CLASSIFICATION
+from skforge.frontends import base, refuse_untrained
+from skforge.frontends.members import has_members
 from skforge.sources.fitted import estimator_type, is_estimator, task_of
 from skforge.sources.stored_model import StoredModel
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge._typing import Array
-from skforge.compiler.forest.reference import differing_rows
+from skforge.forest.reference import differing_rows
 
 
 class Difference(NamedTuple):

@@ -18,8 +18,7 @@ import numpy as np
 from joblib import parallel_config
 
 from skforge._compat import no_warnings
-from skforge.compiler.forest.frames import kind_of
-from skforge.compiler.runtime.arrays import is_device_array
+from skforge.engine.arrays import is_device_array
 from skforge.exceptions import (
     SkforgeError,
     VerificationWarning,
@@ -27,6 +26,7 @@ from skforge.exceptions import (
     warn,
     with_article,
 )
+from skforge.forest.frames import kind_of
 from skforge.prediction import counters
 from skforge.prediction.differences import difference
 from skforge.prediction.forms_met import FormsMet, Question

@@ -19,21 +19,10 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from skforge._compat import no_warnings
 from skforge.compiler.backend import backend_of
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.frames import coded_columns, is_pandas, placed
-from skforge.compiler.frontends import no_member
-from skforge.compiler.frontends.base import is_compiled, is_pipeline, last_step
-from skforge.compiler.frontends.members import (
-    has_members,
-    named_members,
-    starts_from_model,
-)
-from skforge.compiler.frontends.pipeline import split as splits
-from skforge.compiler.frontends.pipeline.transformers import of_first
-from skforge.compiler.runtime.auto import AutoModule
-from skforge.compiler.runtime.schedules import schedule_table
 from skforge.compiler.target import Target
 from skforge.config import tuning_seconds
+from skforge.engine.auto import AutoModule
+from skforge.engine.schedules import schedule_table
 from skforge.exceptions import (
     InvalidInputError,
     PerformanceWarning,
@@ -41,6 +30,17 @@ from skforge.exceptions import (
     UnsupportedModelError,
     warn,
 )
+from skforge.forest.forest import Forest
+from skforge.forest.frames import coded_columns, is_pandas, placed
+from skforge.frontends import no_member
+from skforge.frontends.base import is_compiled, is_pipeline, last_step
+from skforge.frontends.members import (
+    has_members,
+    named_members,
+    starts_from_model,
+)
+from skforge.frontends.pipeline import split as splits
+from skforge.frontends.pipeline.transformers import of_first
 from skforge.prediction.choose_targets import (
     TargetChoice,
     choose,

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from skforge._typing import Array
-from skforge.compiler.forest.frames import is_category, is_pandas, kind_of
+from skforge.forest.frames import is_category, is_pandas, kind_of
 from skforge.sources.known_forms import ReadForm
 
 #: Forms of one method and class of rows that are told apart; later ones are taken for

@@ -11,13 +11,13 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from skforge._typing import Array
-from skforge.compiler.outputs import steps
-from skforge.compiler.outputs.answers import output_of
-from skforge.compiler.runtime.explanations.contributions import ENTRY_ROWS
-from skforge.compiler.runtime.hashed_rows import objects_of
-from skforge.compiler.runtime.kernels import raw_scores
-from skforge.compiler.runtime.module import CompiledModule
+from skforge.engine.explanations.contributions import ENTRY_ROWS
+from skforge.engine.hashed_rows import objects_of
+from skforge.engine.kernels import raw_scores
+from skforge.engine.module import CompiledModule
 from skforge.exceptions import InvalidInputError, warn
+from skforge.outputs import steps
+from skforge.outputs.answers import output_of
 from skforge.prediction import blocks, counters
 from skforge.prediction.forms_met import KnownForm
 from skforge.prediction.kernel_checks import drawn_rows

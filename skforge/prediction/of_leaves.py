@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from skforge._typing import Array
-from skforge.compiler.forest.leaf_payloads import LeafSamples
-from skforge.compiler.frontends.sklearn.leaf_weights import CURVES
-from skforge.compiler.runtime.leaves.samples import (
+from skforge.engine.leaves.samples import (
     INTERPOLATIONS,
     LeafQuantiles,
     QuantileQuery,
 )
-from skforge.compiler.runtime.leaves.sums import PayloadSums
+from skforge.engine.leaves.sums import PayloadSums
 from skforge.exceptions import InvalidInputError, SourceNeededError
+from skforge.forest.leaf_payloads import LeafSamples
+from skforge.frontends.sklearn.leaf_weights import CURVES
 from skforge.prediction.of_rows import RowsRead
 
 #: Numbers of leaves, or of points of curves, that a block of rows has at most.

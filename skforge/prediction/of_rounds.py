@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from skforge._typing import Array
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.frontends.checks import refuse_arguments
-from skforge.compiler.outputs.answers import answer
-from skforge.compiler.runtime.by_round import ARGUMENTS, asked, blocks_of
-from skforge.compiler.runtime.rows import forest_rows
+from skforge.engine.by_round import ARGUMENTS, asked, blocks_of
+from skforge.engine.rows import forest_rows
 from skforge.exceptions import InvalidInputError
+from skforge.forest.forest import Forest
+from skforge.frontends.checks import refuse_arguments
+from skforge.outputs.answers import answer
 from skforge.prediction import counters
 from skforge.sources.base import METHODS as OF_SCORES
 from skforge.sources.base import Source

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from skforge.compiler.runtime.module import CompiledModule
+from skforge.engine.module import CompiledModule
 from skforge.runtime.log import INFO, log
 from skforge.runtime.mappings import is_mapped
 from skforge.sources.base import Source

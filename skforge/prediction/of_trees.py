@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from skforge._typing import Array
-from skforge.compiler.forest.rounds import ends_in_bias
-from skforge.compiler.outputs.answers import of_scores
 from skforge.exceptions import InvalidInputError, UnsupportedModelError, warn
+from skforge.forest.rounds import ends_in_bias
+from skforge.outputs.answers import of_scores
 from skforge.prediction.at_door import at_door
 from skforge.sources.fitted import returns_frames
 

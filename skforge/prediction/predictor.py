@@ -13,22 +13,22 @@ import numpy as np
 from skforge._compat import cached_property
 from skforge._typing import Array
 from skforge.compiler.backend import on_device
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.sparse_rows import dense_blocks
-from skforge.compiler.frontends.base import last_step
-from skforge.compiler.frontends.checks import ROUNDS, refuse_arguments
-from skforge.compiler.outputs.answers import labels_of
-from skforge.compiler.runtime.arrays import into, is_device_array
-from skforge.compiler.runtime.auto import AutoModule
-from skforge.compiler.runtime.engine import Answered
-from skforge.compiler.runtime.entry.mappings import CompiledDictReader
-from skforge.compiler.runtime.module import CompiledModule, compile_forest
+from skforge.engine.arrays import into, is_device_array
+from skforge.engine.auto import AutoModule
+from skforge.engine.engine import Answered
+from skforge.engine.entry.mappings import CompiledDictReader
+from skforge.engine.module import CompiledModule, compile_forest
 from skforge.exceptions import (
     InvalidInputError,
     SourceNeededError,
     warn,
     with_article,
 )
+from skforge.forest.forest import Forest
+from skforge.forest.sparse_rows import dense_blocks
+from skforge.frontends.base import last_step
+from skforge.frontends.checks import ROUNDS, refuse_arguments
+from skforge.outputs.answers import labels_of
 from skforge.prediction import blocks, counters
 from skforge.prediction.at_door import AtDoor, at_door
 from skforge.prediction.forms_met import Question
@@ -45,7 +45,7 @@ from skforge.sources.find import Fingerprint, FirstMember, source_of
 from skforge.sources.plain import ReadArray
 
 if TYPE_CHECKING:
-    from skforge.compiler.runtime.sparse import SparseWalk
+    from skforge.engine.sparse import SparseWalk
 
 #: Forms of rows whose routes are remembered.
 _MOST_ROUTES = 256

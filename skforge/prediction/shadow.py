@@ -15,7 +15,7 @@ from itertools import count
 from typing import Any
 
 from skforge import config
-from skforge.compiler.runtime.arrays import into, is_device_array
+from skforge.engine.arrays import into, is_device_array
 from skforge.exceptions import SourceNeededError, shortened, with_article
 from skforge.prediction.counters import CHECKED, DIFFERENT, LIBRARY, rows_of
 from skforge.prediction.of_source import of_source

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from sklearn.utils import Tags
 from sklearn.utils.metadata_routing import UNUSED, MetadataRouter, MethodMapping
 
-from skforge.compiler.frontends.base import unwrap
-from skforge.compiler.runtime.schedules import ScheduleTable
+from skforge.engine.schedules import ScheduleTable
+from skforge.frontends.base import unwrap
 from skforge.prediction.answering import OF_A_FILE, Answering
 from skforge.prediction.delegation import tags_of
 from skforge.prediction.fitting import FitResult

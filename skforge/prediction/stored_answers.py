@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from joblib import parallel_config
 
 from skforge._compat import no_warnings
-from skforge.compiler.forest.frames import is_pandas
 from skforge.exceptions import SkforgeError, VerificationError
+from skforge.forest.frames import is_pandas
 from skforge.prediction import door
 from skforge.prediction.door import (
     Ask,

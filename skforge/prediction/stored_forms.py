@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from skforge.compiler.forest.frames import is_category, is_pandas
+from skforge.forest.frames import is_category, is_pandas
 from skforge.prediction.door import part_of
 from skforge.prediction.made_rows import Made
 

@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 from skforge._compat import no_warnings
 from skforge._typing import Array
 from skforge.compiler.backend import on_device
-from skforge.compiler.forest.frames import is_pandas
-from skforge.compiler.forest.rows import read_columns
-from skforge.compiler.forest.sparse_rows import dense_blocks
-from skforge.compiler.outputs.answers import of_scores
-from skforge.compiler.runtime.arrays import is_device_array
+from skforge.engine.arrays import is_device_array
 from skforge.exceptions import (
     UnsupportedModelError,
     VerificationError,
     VerificationWarning,
 )
+from skforge.forest.frames import is_pandas
+from skforge.forest.rows import read_columns
+from skforge.forest.sparse_rows import dense_blocks
+from skforge.outputs.answers import of_scores
 from skforge.prediction.differences import difference
 from skforge.prediction.kernel_checks import ADVICE, Sample, compare_now
 from skforge.prediction.predictor import METHODS, ForestPredictor

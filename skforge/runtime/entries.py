@@ -1,6 +1,6 @@
 """Compiled entries in this process: tables that they read, and methods made of them.
 
-:mod:`~skforge.compiler.runtime.entry.entry` says what an entry is, and compiles it.
+:mod:`~skforge.engine.entry.entry` says what an entry is, and compiles it.
 """
 
 from __future__ import annotations

@@ -21,20 +21,20 @@ import numpy as np
 
 from skforge._compat import cached_property, no_warnings
 from skforge._typing import Array as Array
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.frames import FrameColumns, about_categories, kind_of
-from skforge.compiler.forest.outputs import AnswerSpec
-from skforge.compiler.forest.reference import draw_rows, reference_raw
-from skforge.compiler.frontends.base import class_names
-from skforge.compiler.outputs.answers import answer, labels_of
-from skforge.compiler.outputs.steps import Refused, in_order
-from skforge.compiler.runtime.readers import reader_of
+from skforge.engine.readers import reader_of
 from skforge.exceptions import (
     InvalidInputError,
     InvalidModelError,
     UnsupportedModelError,
     warn,
 )
+from skforge.forest.forest import Forest
+from skforge.forest.frames import FrameColumns, about_categories, kind_of
+from skforge.forest.outputs import AnswerSpec
+from skforge.forest.reference import draw_rows, reference_raw
+from skforge.frontends.base import class_names
+from skforge.outputs.answers import answer, labels_of
+from skforge.outputs.steps import Refused, in_order
 from skforge.runtime.mapping_values import ColumnRule
 from skforge.runtime.mappings import MappingColumns, without_names
 from skforge.sources.known_forms import ReadForm, of_source

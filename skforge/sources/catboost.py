@@ -1,6 +1,6 @@
 """Adapters for CatBoost: float32 rows, columns by name if the model has names.
 
-Categories are read by their hashes; see :mod:`~skforge.compiler.runtime.hashed_rows`.
+Categories are read by their hashes; see :mod:`~skforge.engine.hashed_rows`.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from skforge.compiler.forest import frames
-from skforge.compiler.forest.sparse_rows import most_entries
-from skforge.compiler.runtime.rows import (
+from skforge.engine.rows import (
     keeps_categories,
     places_in,
     prepare_rows,
     with_dropped,
 )
 from skforge.exceptions import InvalidInputError
+from skforge.forest import frames
+from skforge.forest.sparse_rows import most_entries
 from skforge.sources import plain
 from skforge.sources.base import Answers, Source, register
 

@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from skforge._typing import Array
-from skforge.compiler.forest import frames
-from skforge.compiler.frontends.pipeline.codes import TextCodes
+from skforge.forest import frames
+from skforge.frontends.pipeline.codes import TextCodes
 from skforge.sources import known_forms, pandas_blocks
 from skforge.sources.known_forms import ReadForm
 from skforge.sources.plain import PlainRows, ReadArray, Reading, array_of

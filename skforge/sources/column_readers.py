@@ -23,8 +23,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from skforge._typing import Array
-from skforge.compiler.forest import frames
-from skforge.compiler.frontends.pipeline.codes import (
+from skforge.forest import frames
+from skforge.frontends.pipeline.codes import (
     MANY,
     TEXT_DTYPES,
     TextCodes,

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from skforge._compat import cached_property
-from skforge.compiler.forest.arrays import ZERO_THRESHOLD
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.sparse_rows import checked, is_sparse, value_of_absent
-from skforge.compiler.frontends.checks import INSTEAD, refuse_arguments
-from skforge.compiler.runtime.readers import RowReader, reader_of
-from skforge.compiler.runtime.rows import COMPARES
+from skforge.engine.readers import RowReader, reader_of
+from skforge.engine.rows import COMPARES
 from skforge.exceptions import InvalidInputError
+from skforge.forest.arrays import ZERO_THRESHOLD
+from skforge.forest.forest import Forest
+from skforge.forest.sparse_rows import checked, is_sparse, value_of_absent
+from skforge.frontends.checks import INSTEAD, refuse_arguments
 from skforge.sources.base import Answers, Array, Source, register
 from skforge.sources.plain import ReadArray, Reading
 

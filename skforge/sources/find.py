@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.frontends import read_forest
-from skforge.compiler.frontends.base import is_compiled, is_pipeline, last_step
-from skforge.compiler.frontends.content import is_path, is_saved
-from skforge.compiler.frontends.sklearn.leaf_weights import (
+from skforge.exceptions import InvalidModelError
+from skforge.forest.forest import Forest
+from skforge.frontends import read_forest
+from skforge.frontends.base import is_compiled, is_pipeline, last_step
+from skforge.frontends.content import is_path, is_saved
+from skforge.frontends.sklearn.leaf_weights import (
     has_payloads,
     load_with_payloads,
 )
-from skforge.exceptions import InvalidModelError
 from skforge.sources.base import Source, member_source, member_traces
 from skforge.sources.fitted import model_of
 from skforge.sources.stored_model.model import StoredModel
@@ -34,7 +34,7 @@ def source_of(model: Any, forest: Forest, start: FirstMember = None) -> Source:
     that of the rest; or only the members are compiled, and it is that of the first.
     """
     if start is not None:
-        from skforge.compiler.frontends.pipeline.split import rest_of
+        from skforge.frontends.pipeline.split import rest_of
         from skforge.sources.pipeline import PrefixedSource
         from skforge.sources.wrappers.members import Members, MembersSource
 
@@ -52,7 +52,7 @@ def traces_of(model: Any, start: FirstMember = None) -> list[Any]:
     Steps that run in their library may change: they are called as they are.
     """
     if start is not None:
-        from skforge.compiler.frontends.pipeline.split import divided_steps
+        from skforge.frontends.pipeline.split import divided_steps
         from skforge.sources.pipeline import nested_parts
         from skforge.sources.wrappers.members import Members, traces_of_members
 
@@ -78,7 +78,7 @@ def read_model(model: Any) -> Forest:
             f"{name} was saved by skforge.save; use skforge.load(path)."
         )
     if is_pipeline(model):
-        from skforge.compiler.frontends.pipeline.model import load
+        from skforge.frontends.pipeline.model import load
 
         return load(model).validate()  # its codes are known to the adapter
     if has_payloads(model):

@@ -13,14 +13,14 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.outputs import CLASSIFICATION
-from skforge.compiler.frontends import read_forest
-from skforge.compiler.frontends.base import class_names, last_step, unwrap
-from skforge.compiler.frontends.content import is_path
-from skforge.compiler.outputs.answers import class_labels
-from skforge.compiler.outputs.functions import UNKNOWN
 from skforge.exceptions import with_article
+from skforge.forest.forest import Forest
+from skforge.forest.outputs import CLASSIFICATION
+from skforge.frontends import read_forest
+from skforge.frontends.base import class_names, last_step, unwrap
+from skforge.frontends.content import is_path
+from skforge.outputs.answers import class_labels
+from skforge.outputs.functions import UNKNOWN
 from skforge.sources.stored_model.model import StoredModel
 
 #: Fitted attributes whose names do not end in an underscore.
@@ -103,7 +103,7 @@ def task_of(model: Any) -> str | None:
             return _task_of_file(model, stamp.st_mtime_ns, stamp.st_size)
         return None
     if "xgboost.core.Booster" in class_names(model):
-        from skforge.compiler.frontends.xgboost.model import _OBJECTIVES
+        from skforge.frontends.xgboost.model import _OBJECTIVES
 
         learner = json.loads(model.save_config())["learner"]
         objective = _OBJECTIVES.get(learner["objective"]["name"])

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from skforge._typing import Array
-from skforge.compiler.forest.arrays import Comparison
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.frames import is_date, number_of
-from skforge.compiler.forest.predicates import round_thresholds
+from skforge.forest.arrays import Comparison
+from skforge.forest.forest import Forest
+from skforge.forest.frames import is_date, number_of
+from skforge.forest.predicates import round_thresholds
 
 if TYPE_CHECKING:
-    from skforge.compiler.frontends.pipeline.bounds import Bounds
+    from skforge.frontends.pipeline.bounds import Bounds
 
 #: The dtype of columns of Python's numbers, None and Decimals.
 OBJECT = np.dtype(object)

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from skforge._compat import cached_property
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.frames import is_pandas, is_table, kind_of, labels_of
-from skforge.compiler.forest.outputs import AnswerSpec
-from skforge.compiler.frontends.sklearn.histogram import model_columns
-from skforge.compiler.outputs.steps import Refused
 from skforge.exceptions import UnsupportedModelError
+from skforge.forest.forest import Forest
+from skforge.forest.frames import is_pandas, is_table, kind_of, labels_of
+from skforge.forest.outputs import AnswerSpec
+from skforge.frontends.sklearn.histogram import model_columns
+from skforge.outputs.steps import Refused
 from skforge.runtime.mappings import MappingColumns
 from skforge.sources.base import Array, register
 from skforge.sources.coded_rows import (

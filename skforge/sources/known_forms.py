@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from skforge._typing import Array
-from skforge.compiler.forest import frames
+from skforge.forest import frames
 from skforge.sources import pandas_blocks
 
 #: Returns rows for an entry; None for those that need every check.

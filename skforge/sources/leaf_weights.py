@@ -9,10 +9,10 @@ import numpy as np
 
 from skforge._compat import cached_property
 from skforge._typing import Array
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.leaf_payloads import LeafCurves, LeafSamples
-from skforge.compiler.frontends.base import is_a
-from skforge.compiler.frontends.sklearn import leaf_weights
+from skforge.forest.forest import Forest
+from skforge.forest.leaf_payloads import LeafCurves, LeafSamples
+from skforge.frontends.base import is_a
+from skforge.frontends.sklearn import leaf_weights
 from skforge.sources.base import register
 from skforge.sources.sklearn import TreesSource
 

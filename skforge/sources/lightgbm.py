@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from skforge.compiler.forest.arrays import ZERO_THRESHOLD
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.frames import is_pandas, is_plain, is_table, kind_of
-from skforge.compiler.forest.sparse_rows import most_entries
-from skforge.compiler.runtime.rows import prepare_rows
+from skforge.engine.rows import prepare_rows
 from skforge.exceptions import warn
+from skforge.forest.arrays import ZERO_THRESHOLD
+from skforge.forest.forest import Forest
+from skforge.forest.frames import is_pandas, is_plain, is_table, kind_of
+from skforge.forest.sparse_rows import most_entries
 from skforge.sources import plain
 from skforge.sources.base import Answers, Array, Source, register
 from skforge.sources.known_forms import ReadForm

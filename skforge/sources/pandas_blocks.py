@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from skforge._typing import Array
-from skforge.compiler.forest import frames
 from skforge.exceptions import InvalidInputError
+from skforge.forest import frames
 from skforge.sources.objects import numbers_among
 
 #: Writes a block's values to rows; returns False for values that the source must read.

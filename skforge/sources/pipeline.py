@@ -13,13 +13,14 @@ import numpy as np
 
 from skforge._compat import no_warnings
 from skforge._typing import Array
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.reference import differing_rows
-from skforge.compiler.frontends import read_forests
-from skforge.compiler.frontends.base import class_name, is_pipeline, last_step
-from skforge.compiler.frontends.pipeline import split
-from skforge.compiler.frontends.pipeline.model import FoldedPipeline, fold_of, folded
-from skforge.compiler.frontends.pipeline.transformers import (
+from skforge.exceptions import UnsupportedModelError
+from skforge.forest.forest import Forest
+from skforge.forest.reference import differing_rows
+from skforge.frontends import read_forests
+from skforge.frontends.base import class_name, is_pipeline, last_step
+from skforge.frontends.pipeline import split
+from skforge.frontends.pipeline.model import FoldedPipeline, fold_of, folded
+from skforge.frontends.pipeline.transformers import (
     COLUMNS,
     UNION,
     by_column,
@@ -29,7 +30,6 @@ from skforge.compiler.frontends.pipeline.transformers import (
     is_absent,
     members,
 )
-from skforge.exceptions import UnsupportedModelError
 from skforge.runtime.mapping_values import ColumnRule
 from skforge.runtime.mappings import MappingColumns, without_names
 from skforge.sources import base, forms

@@ -15,11 +15,11 @@ import numpy as np
 
 from skforge._compat import cached_property
 from skforge._typing import Array
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.frames import FrameColumns, is_plain, kind_of, labels_of
-from skforge.compiler.frontends.pipeline.bounds import Bounds
-from skforge.compiler.frontends.pipeline.codes import NumberCodes, TextCodes
-from skforge.compiler.frontends.pipeline.columns import frame_of
+from skforge.forest.forest import Forest
+from skforge.forest.frames import FrameColumns, is_plain, kind_of, labels_of
+from skforge.frontends.pipeline.bounds import Bounds
+from skforge.frontends.pipeline.codes import NumberCodes, TextCodes
+from skforge.frontends.pipeline.columns import frame_of
 from skforge.runtime.mappings import MappingColumns
 from skforge.runtime.records import plain_out
 from skforge.sources import column_readers, forms

@@ -17,8 +17,8 @@ from typing import Any, Literal
 import numpy as np
 
 from skforge._typing import Array
-from skforge.compiler.forest import frames
 from skforge.exceptions import InvalidInputError
+from skforge.forest import frames
 from skforge.sources import known_forms, pandas_blocks
 from skforge.sources.known_forms import ReadForm
 

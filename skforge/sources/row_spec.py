@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from skforge.compiler.frontends.base import class_name, is_compiled, is_pipeline, unwrap
-from skforge.compiler.frontends.members import fitted_members, has_members, is_wrapper
-from skforge.compiler.frontends.pipeline import transformers
 from skforge.exceptions import InvalidInputError, UnsupportedModelError
+from skforge.frontends.base import class_name, is_compiled, is_pipeline, unwrap
+from skforge.frontends.members import fitted_members, has_members, is_wrapper
+from skforge.frontends.pipeline import transformers
 from skforge.sources.base import given_names, unplaced
 from skforge.sources.find import read_model, source_of
 from skforge.sources.fitted import model_of, start_of
 from skforge.sources.stored_model.model import StoredModel
 
 if TYPE_CHECKING:
-    from skforge.compiler.forest.forest import Forest
+    from skforge.forest.forest import Forest
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def _index_dtypes(model: Any, categories: Mapping[int, Any]) -> dict[int, str]:
     known = getattr(getattr(model, "rules", None), "index_dtypes", ())
     whole = any(type(names[0]) is int for names in categories.values())
     if whole and hasattr(model, "get_booster"):
-        from skforge.compiler.frontends.xgboost.model import index_dtypes
+        from skforge.frontends.xgboost.model import index_dtypes
 
         known = index_dtypes(model.get_booster())
     return {column: dtype for column, dtype in enumerate(known) if dtype}
@@ -133,7 +133,7 @@ def _of_forest(forest: Forest, names: tuple[str, ...] | None) -> RowSpec:
 
 
 def _spelled_booleans(forest: Forest) -> dict[int, bool]:
-    from skforge.compiler.runtime.hashed_rows import HashedRows
+    from skforge.engine.hashed_rows import HashedRows
 
     return HashedRows(forest).spelled_booleans()
 

@@ -15,9 +15,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from skforge._compat import no_warnings
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.sparse_rows import most_entries
-from skforge.compiler.outputs.steps import Refused
+from skforge.forest.forest import Forest
+from skforge.forest.sparse_rows import most_entries
+from skforge.outputs.steps import Refused
 from skforge.sources.base import Answers, Array, Source, register
 from skforge.sources.plain import Reading
 from skforge.sources.stored_model.model import StoredRules

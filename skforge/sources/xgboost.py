@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from skforge._compat import cached_property
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.frames import (
+from skforge.exceptions import InvalidInputError, warn
+from skforge.forest.forest import Forest
+from skforge.forest.frames import (
     FrameColumns,
     about_categories,
     is_pandas,
@@ -19,11 +20,10 @@ from skforge.compiler.forest.frames import (
     is_table,
     kind_of,
 )
-from skforge.compiler.forest.mistakes import check_shape
-from skforge.compiler.forest.sparse_rows import most_entries
-from skforge.compiler.frontends.base import class_names
-from skforge.compiler.frontends.checks import refuse_arguments
-from skforge.exceptions import InvalidInputError, warn
+from skforge.forest.mistakes import check_shape
+from skforge.forest.sparse_rows import most_entries
+from skforge.frontends.base import class_names
+from skforge.frontends.checks import refuse_arguments
 from skforge.runtime.mappings import MappingColumns
 from skforge.sources import plain
 from skforge.sources.base import Answers, Array, Source, register
@@ -69,7 +69,7 @@ class _XGBoostRows(Source):
         names, dtypes = self.forest.category_names, self.rules.index_dtypes
         integers = any(type(label) is int for labels in names for label in labels[:1])
         if integers and self.model is not None:
-            from skforge.compiler.frontends.xgboost.model import index_dtypes
+            from skforge.frontends.xgboost.model import index_dtypes
 
             dtypes = tuple(index_dtypes(self._booster))
         return FrameColumns(*about_categories(self.forest, dtypes))

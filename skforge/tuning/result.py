@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from skforge.compiler.runtime.schedules import table_at
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
+from skforge.engine.schedules import table_at
 from skforge.exceptions import InvalidInputError, check_choice, plural
 from skforge.runtime.records import fields_in, fields_of, values_out
 from skforge.tuning.search.ranges import range_text

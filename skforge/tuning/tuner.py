@@ -9,14 +9,14 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from skforge._docs import documented
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.leaves import leaf_finder
 from skforge.compiler.ir.hir.nodes import Reduction
-from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
-from skforge.compiler.runtime.kernels import KernelCache
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.target import Target
+from skforge.engine.cpu.threads import resolve_n_jobs
+from skforge.engine.kernels import KernelCache
 from skforge.exceptions import InvalidInputError, TuningError, TuningWarning, warn
+from skforge.forest.forest import Forest
+from skforge.forest.leaves import leaf_finder
 from skforge.tuning.machines import machine_of
 from skforge.tuning.measure.bench import SampleRows
 from skforge.tuning.measure.measure import Measurer

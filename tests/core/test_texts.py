@@ -19,17 +19,17 @@ from skforge.compiler.backend import backend_of
 from skforge.compiler.codegen.llvm.emitter import emit_llvm
 from skforge.compiler.defaults.cpu import contribution_schedules
 from skforge.compiler.ir.lir.printer import print_lir
-from skforge.compiler.runtime.compiling import ScheduleLowering
-from skforge.compiler.runtime.cpu import worker_routines
-from skforge.compiler.runtime.entry import (
+from skforge.compiler.target import Target
+from skforge.engine.compiling import ScheduleLowering
+from skforge.engine.cpu import worker_routines
+from skforge.engine.entry import (
     encoder_routines,
     hashing_routines,
     mapping_routine,
     routines,
 )
-from skforge.compiler.runtime.explanations import background
-from skforge.compiler.runtime.leaves import samples_function
-from skforge.compiler.target import Target
+from skforge.engine.explanations import background
+from skforge.engine.leaves import samples_function
 from skforge.exceptions import ScheduleError, UnsupportedModelError
 from skforge.runtime import dict_reader
 from tests.exactness import families, gpu_families

@@ -7,16 +7,16 @@ from functools import cache, lru_cache
 import numpy as np
 
 from skforge.compiler import driver
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.reference import reference_leaves, reference_raw
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.lowering.kernel import LoweringState
-from skforge.compiler.runtime.cpu.jit import emit_assembly, emit_object
-from skforge.compiler.runtime.module import CompiledModule, compile_forest
 from skforge.compiler.schedule.directives import ScheduleKind
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
+from skforge.engine.cpu.jit import emit_assembly, emit_object
+from skforge.engine.module import CompiledModule, compile_forest
+from skforge.forest.forest import Forest
+from skforge.forest.reference import reference_leaves, reference_raw
 from tests.exactness.forests import forest, rows_for
 from tests.llvm_kernels import targets
 from tests.oracles.lir_interpreter import interpret_lir

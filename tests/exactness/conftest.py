@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from skforge.compiler.runtime import shares
+from skforge.engine import shares
 from tests.exactness import checks
 
 

@@ -8,9 +8,9 @@ from functools import cache
 
 import numpy as np
 
-from skforge.compiler.forest.arrays import Comparison, Missing
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.predicates import deduplicate_predicates
+from skforge.forest.arrays import Comparison, Missing
+from skforge.forest.forest import Forest
+from skforge.forest.predicates import deduplicate_predicates
 from tests.strategies_forest import edge_rows
 
 NUMERIC = (Comparison.LT, Comparison.LE, Comparison.GT, Comparison.GE)

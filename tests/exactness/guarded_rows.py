@@ -12,8 +12,8 @@ from itertools import product
 
 import numpy as np
 
-from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.schedule.schedule import Schedule
+from skforge.engine.module import compile_forest
 from tests.exactness.checks import levels, raw_of
 from tests.exactness.sliced import case, sliced
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from skforge.compiler.forest.arrays import Missing
-from skforge.compiler.forest.reference import reference_leaves, reference_raw
-from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
+from skforge.engine.module import compile_forest
 from skforge.exceptions import ScheduleError
+from skforge.forest.arrays import Missing
+from skforge.forest.reference import reference_leaves, reference_raw
 from tests.exactness.checks import (
     assert_same_bits,
     check_exact,

@@ -14,14 +14,14 @@ from skforge.compiler import driver
 from skforge.compiler.binning import category_rows
 from skforge.compiler.binning.category_rows import STRAIGHT
 from skforge.compiler.defaults.cpu import default_schedules
-from skforge.compiler.forest.arrays import Comparison, Missing
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.reference import reference_leaves, reference_raw
 from skforge.compiler.layouts.lanes import lane_masks, lanes
 from skforge.compiler.layouts.lanes.lane_levels import CompleteRest, SparseRest
-from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.schedule.families import lanes_schedule
 from skforge.compiler.target import Target
+from skforge.engine.module import compile_forest
+from skforge.forest.arrays import Comparison, Missing
+from skforge.forest.forest import Forest
+from skforge.forest.reference import reference_leaves, reference_raw
 from tests.exactness.checks import (
     assert_same_bits,
     emitted,

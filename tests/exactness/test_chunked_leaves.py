@@ -14,17 +14,17 @@ from hypothesis import strategies as st
 
 from skforge.compiler import driver
 from skforge.compiler.driver import Lowered
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.reference import draw_rows, reference_raw
 from skforge.compiler.ir.hir.nodes import HirCache
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.walk import statements
-from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.schedule.families import rows_on_threads, trees_on_threads
 from skforge.compiler.schedule.nest import size_value
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
+from skforge.engine.module import compile_forest
 from skforge.exceptions import ScheduleError
+from skforge.forest.forest import Forest
+from skforge.forest.reference import draw_rows, reference_raw
 from skforge.gpu.codegen.emitter import emit_gpu
 from skforge.gpu.passes.chunk_leaves import SHARE
 from skforge.gpu.search import gpu_points

@@ -16,9 +16,9 @@ import pytest
 from hypothesis import strategies as st
 
 from skforge import Schedule, compile_forest
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.runtime.explanations.contributions import ContributionKernels
 from skforge.compiler.target import Target
+from skforge.engine.explanations.contributions import ContributionKernels
+from skforge.forest.forest import Forest
 from tests.exactness.checks import assert_same_bits, interpreted, levels
 from tests.exactness.forests import drawn, forest_of
 from tests.oracles import shap_values as oracle

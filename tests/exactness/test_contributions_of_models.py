@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from skforge import compile_forest, load_forest
-from skforge.compiler.forest.forest import Forest
+from skforge.forest.forest import Forest
 from tests.exactness.forests import drawn, forest_of, tree
 from tests.exactness.test_contributions import (
     assert_close,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from skforge.compiler.forest.reference import reference_leaves, reference_raw
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
+from skforge.forest.reference import reference_leaves, reference_raw
 from tests.exactness.checks import assert_same_bits, interpreted, rounding_bound
 from tests.exactness.gpu_families import REFUSALS
 from tests.strategies_forest import edge_rows, random_forest

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from skforge.compiler.forest.arrays import Comparison, Missing
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.layouts.lanes import lane_pairs
-from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.schedule.families import pairs_schedule
 from skforge.compiler.target import Target
+from skforge.engine.module import compile_forest
 from skforge.exceptions import ScheduleError
+from skforge.forest.arrays import Comparison, Missing
+from skforge.forest.forest import Forest
+from skforge.forest.reference import reference_raw
 from tests.exactness.checks import (
     assert_same_bits,
     check_exact,

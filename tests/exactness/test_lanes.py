@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from skforge.compiler.forest.arrays import Comparison, Missing
-from skforge.compiler.forest.bins import column_count
-from skforge.compiler.forest.reference import reference_leaves, reference_raw
 from skforge.compiler.layouts.lanes import lane_levels, lane_masks, lanes
-from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.schedule.families import lanes_schedule
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
+from skforge.engine.module import compile_forest
 from skforge.exceptions import ScheduleError
+from skforge.forest.arrays import Comparison, Missing
+from skforge.forest.bins import column_count
+from skforge.forest.reference import reference_leaves, reference_raw
 from tests.exactness.checks import (
     assert_same_bits,
     check_exact,

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from skforge import compile_forest
 from skforge.compiler.driver import build_hir, lower
-from skforge.compiler.forest.arrays import Comparison, Missing
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.predicates import round_thresholds
-from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.target import Target
+from skforge.forest.arrays import Comparison, Missing
+from skforge.forest.forest import Forest
+from skforge.forest.predicates import round_thresholds
+from skforge.forest.reference import reference_raw
 from tests.exactness.checks import levels
 from tests.exactness.forests import EXTREMES, drawn
 from tests.exactness.sliced import sliced

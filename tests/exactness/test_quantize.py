@@ -10,9 +10,9 @@ from sklearn.ensemble import RandomForestRegressor
 
 from skforge import Schedule, compile_forest, load_forest
 from skforge.compiler.driver import build_hir, lower
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.reference import draw_rows, reference_raw
 from skforge.compiler.target import Target
+from skforge.forest.forest import Forest
+from skforge.forest.reference import draw_rows, reference_raw
 from tests.exactness.checks import levels
 from tests.exactness.families import BLOCKS
 from tests.exactness.forests import forest

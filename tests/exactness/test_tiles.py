@@ -18,17 +18,17 @@ from sklearn.tree import DecisionTreeRegressor
 
 from skforge import load_forest
 from skforge.compiler.driver import build_hir, lower
-from skforge.compiler.forest.arrays import Missing
-from skforge.compiler.forest.combine import subset
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.reference import draw_rows, reference_leaves, reference_raw
 from skforge.compiler.ir.lir.nodes import Prefetch
 from skforge.compiler.ir.lir.walk import statements
 from skforge.compiler.layouts.tiles import tile_layout, tiled_trees
-from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
+from skforge.engine.module import compile_forest
 from skforge.exceptions import ScheduleError
+from skforge.forest.arrays import Missing
+from skforge.forest.combine import subset
+from skforge.forest.forest import Forest
+from skforge.forest.reference import draw_rows, reference_leaves, reference_raw
 from tests.exactness.checks import (
     assert_same_bits,
     check_exact,

@@ -12,10 +12,6 @@ from sklearn.ensemble import ExtraTreesRegressor
 from skforge import load_forest
 from skforge.compiler.defaults.cpu import candidates
 from skforge.compiler.driver import build_hir, lower
-from skforge.compiler.forest.arrays import Missing
-from skforge.compiler.forest.combine import subset
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.reference import draw_rows, reference_leaves, reference_raw
 from skforge.compiler.ir.lir.nodes import (
     Alloc,
     Body,
@@ -31,11 +27,15 @@ from skforge.compiler.ir.lir.walk import statements
 from skforge.compiler.layouts.tiles import tile_layout
 from skforge.compiler.layouts.tiles.tile_rows import refusal, value_tests
 from skforge.compiler.passes.hir import normalize_predicates
-from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.schedule.families import tiled_schedule
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
+from skforge.engine.module import compile_forest
 from skforge.exceptions import ScheduleError
+from skforge.forest.arrays import Missing
+from skforge.forest.combine import subset
+from skforge.forest.forest import Forest
+from skforge.forest.reference import draw_rows, reference_leaves, reference_raw
 from tests.exactness.checks import (
     assert_same_bits,
     check_exact,

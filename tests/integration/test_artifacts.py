@@ -51,11 +51,11 @@ from skforge import (
     load_forest,
 )
 from skforge._version import FORMAT
-from skforge.compiler.forest.arrays import LAYOUT
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.outputs import OutputSpec
-from skforge.compiler.runtime.module import CompiledModule
+from skforge.engine.module import CompiledModule
 from skforge.exceptions import InconsistentVersionWarning, SourceNeededError
+from skforge.forest.arrays import LAYOUT
+from skforge.forest.forest import Forest
+from skforge.forest.outputs import OutputSpec
 from skforge.persistence.stored_tuner import tuner_in, tuner_out
 from skforge.tuning import (
     Learned,
@@ -542,7 +542,7 @@ def test_a_pickle_of_an_older_format_names_both_releases():
 def test_pickles_of_a_later_format_name_both_releases(monkeypatch):
     compiled = plain(random_forest(Y)).fit(X)
     module = compile_forest(compiled.forest_)
-    for part in ("compiler.forest.forest", "prediction.answering"):
+    for part in ("forest.forest", "prediction.answering"):
         monkeypatch.setattr(f"skforge.{part}.FORMAT", 3)
         monkeypatch.setattr(f"skforge.{part}.__version__", "0.9.0")
     states = [pickle.dumps(made) for made in (compiled, module, module.forest)]

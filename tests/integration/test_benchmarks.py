@@ -124,7 +124,7 @@ def test_random_models_are_those_of_the_paper(benchmarks):
 def test_random_models_predict_what_xgboost_predicts(benchmarks, monkeypatch, name):
     xgboost = pytest.importorskip("xgboost")
     from skforge import load_forest
-    from skforge.compiler.forest.reference import reference_raw
+    from skforge.forest.reference import reference_raw
 
     synthetic = benchmarks["synthetic"]
     small = synthetic.Shape(12, 5, 4, 3, "multi:softprob")

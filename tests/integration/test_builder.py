@@ -10,8 +10,8 @@ import pytest
 
 import skforge
 from skforge import ForestBuilder, Schedule, compile_forest
-from skforge.compiler.forest.reference import reference_raw
 from skforge.exceptions import InvalidInputError
+from skforge.forest.reference import reference_raw
 from tests.plain import plain
 from tests.unit.test_builder import STUMP, rules, same_bits
 

@@ -14,15 +14,15 @@ from sklearn.tree import DecisionTreeRegressor
 
 import skforge
 from skforge import CompiledForest, InvalidInputError, UnsupportedModelError
-from skforge.compiler.forest import leaves
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.reference import reference_leaves
-from skforge.compiler.runtime import methods
-from skforge.compiler.runtime.auto import AutoModule
-from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.schedule.families import bitsliced_schedule
 from skforge.compiler.schedule.schedule import Schedule
+from skforge.engine import methods
+from skforge.engine.auto import AutoModule
+from skforge.engine.module import compile_forest
 from skforge.exceptions import VerificationError
+from skforge.forest import leaves
+from skforge.forest.forest import Forest
+from skforge.forest.reference import reference_leaves
 from tests.exactness.checks import assert_same_bits, expected
 from tests.exactness.forests import forest
 from tests.plain import plain

@@ -19,14 +19,8 @@ from sklearn.preprocessing import FunctionTransformer
 import skforge
 from skforge import compile_forest
 from skforge.cli.main import app
-from skforge.compiler.forest.categories import ABOVE, EQUAL, HASH, MULTIPLIER
-from skforge.compiler.forest.record import forest_in, forest_out
-from skforge.compiler.forest.reference import reference_raw
-from skforge.compiler.frontends import load_forest
-from skforge.compiler.frontends.catboost import ctr
-from skforge.compiler.frontends.catboost.cbm import read_cbm
-from skforge.compiler.runtime import hashed_rows
-from skforge.compiler.runtime.entry.encoder_tables import SIZES, _pairs_of, tables_of
+from skforge.engine import hashed_rows
+from skforge.engine.entry.encoder_tables import SIZES, _pairs_of, tables_of
 from skforge.exceptions import (
     InvalidInputError,
     InvalidModelError,
@@ -34,6 +28,12 @@ from skforge.exceptions import (
     SourceNeededError,
     UnsupportedModelError,
 )
+from skforge.forest.categories import ABOVE, EQUAL, HASH, MULTIPLIER
+from skforge.forest.record import forest_in, forest_out
+from skforge.forest.reference import reference_raw
+from skforge.frontends import load_forest
+from skforge.frontends.catboost import ctr
+from skforge.frontends.catboost.cbm import read_cbm
 from tests import random_categories
 from tests.comparing import saved
 from tests.plain import plain

@@ -16,8 +16,8 @@ from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 import skforge
 from skforge.cli.bench import estimator_pairs
 from skforge.cli.report import check, speed
-from skforge.compiler.runtime.module import CompiledModule
 from skforge.compiler.target import Target
+from skforge.engine.module import CompiledModule
 from tests.plain import plain
 from tests.unit import test_cli
 from tests.unit.test_cli import text_console

@@ -10,7 +10,7 @@ import pytest
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
 from skforge import Schedule, compile_forest, load_forest
-from skforge.compiler.forest.forest import Forest
+from skforge.forest.forest import Forest
 from tests.unit.test_combine import ROUNDS, X, Y, same_bits
 
 

@@ -26,9 +26,9 @@ from threadpoolctl import threadpool_limits
 
 import skforge
 from skforge import CompiledForest, Schedule, compile_forest, load_forest
-from skforge.compiler.runtime import shares
-from skforge.compiler.runtime.cpu import threads as runtime
-from skforge.compiler.runtime.kernels import Kernel
+from skforge.engine import shares
+from skforge.engine.cpu import threads as runtime
+from skforge.engine.kernels import Kernel
 from tests.comparing import in_child
 from tests.noted import calls_of, run_threads
 
@@ -123,7 +123,7 @@ def test_threads_are_limited_as_threadpoolctl_says(monkeypatch):
         used.append(found[1])
         return found
 
-    from skforge.compiler.runtime import kernels as module_kernels
+    from skforge.engine import kernels as module_kernels
 
     monkeypatch.setattr(module_kernels, "parallel_for_pointer", watch)
     module = compile_forest(load_forest(SOURCE), PARALLEL, n_jobs=2)

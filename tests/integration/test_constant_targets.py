@@ -61,7 +61,7 @@ def test_saved_models(name: str, target: str, tmp_path: Path) -> None:
 
 def test_entries_have_a_label_for_each_class() -> None:
     """Code that chooses one of two classes never reads a table with one label."""
-    from skforge.compiler.runtime.entry.entry import _labels
+    from skforge.engine.entry.entry import _labels
 
     assert _labels(np.array([5])) is None
     assert _labels(np.array([0])) is None

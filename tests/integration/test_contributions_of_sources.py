@@ -33,7 +33,7 @@ from sklearn.tree import (
 )
 
 from skforge import UnsupportedModelError, compile_forest, export, load_forest
-from skforge.compiler.forest.reference import cast_rows, evaluate_predicates
+from skforge.forest.reference import cast_rows, evaluate_predicates
 
 N = 200
 RNG = np.random.default_rng(0)

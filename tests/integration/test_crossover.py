@@ -15,11 +15,11 @@ import pytest
 from sklearn.ensemble import RandomForestRegressor
 
 from skforge import CompiledForest, compile_forest
-from skforge.compiler.forest.reference import reference_raw
-from skforge.compiler.runtime import auto as module_auto
-from skforge.compiler.runtime.auto import CALLS, TRIED_ROWS, AutoModule
-from skforge.compiler.runtime.module import CompiledModule
 from skforge.compiler.target import Target
+from skforge.engine import auto as module_auto
+from skforge.engine.auto import CALLS, TRIED_ROWS, AutoModule
+from skforge.engine.module import CompiledModule
+from skforge.forest.reference import reference_raw
 from skforge.tuning import Tuner
 from tests.exactness.forests import drawn
 

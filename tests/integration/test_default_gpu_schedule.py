@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from skforge.compiler.ir.hir.nodes import Reduction
-from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.target import Target
+from skforge.engine.module import compile_forest
 from skforge.gpu.defaults import default_gpu_schedules
 from tests.exactness.checks import assert_same_bits, expected, raw_of
 from tests.exactness.forests import drawn, forest
@@ -42,7 +42,7 @@ def test_defaults_of_larger_forests_are_exact(kind: str) -> None:
         "deep": lambda: drawn(40, 12),
         "categories": lambda: drawn(40, 5, category_words=4),
     }[kind]()
-    from skforge.compiler.forest.reference import reference_raw
+    from skforge.forest.reference import reference_raw
 
     rows = np.random.default_rng(0).standard_normal((70, made.n_features))
     rows = rows.astype(np.float32)

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skforge.compiler.runtime.entry import mappings
-from skforge.compiler.runtime.entry.mappings import CompiledDictReader
+from skforge.engine.entry import mappings
+from skforge.engine.entry.mappings import CompiledDictReader
 from skforge.runtime import dict_reader
 
 NAN = float("nan")

@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 
 from skforge.compiler.codegen.llvm.emitter import emit_llvm
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.runtime.cpu.jit import (
+from skforge.compiler.schedule.families import tiled_schedule
+from skforge.compiler.schedule.schedule import Schedule
+from skforge.compiler.target import Target
+from skforge.engine.cpu.jit import (
     compile_functions,
     emit_assembly,
     emit_ir,
     emit_object,
 )
-from skforge.compiler.runtime.kernels import aligned
-from skforge.compiler.schedule.families import tiled_schedule
-from skforge.compiler.schedule.schedule import Schedule
-from skforge.compiler.target import Target
+from skforge.engine.kernels import aligned
+from skforge.forest.forest import Forest
 from tests import toy_representation
 from tests.exactness.checks import assert_same_bits, expected
 from tests.exactness.forests import forest

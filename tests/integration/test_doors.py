@@ -22,8 +22,8 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 import skforge
 from skforge import CompiledForest, Schedule
 from skforge._container import Container
-from skforge.compiler.forest.reference import reference_leaves
 from skforge.exceptions import VerificationError, VerificationWarning
+from skforge.forest.reference import reference_leaves
 from skforge.persistence import artifact
 from skforge.prediction import blocks, door, made_rows
 from skforge.prediction.forms_met import form_of
@@ -419,7 +419,7 @@ MISREAD = {
         "columns[i].sparse.to_dense().replace(columns[i].dtype.fill_value, 0)",
     ),
     "Arrow dictionaries": Edit(
-        "compiler.forest.frames:any_numbers",
+        "forest.frames:any_numbers",
         "values = column.__arrow_array__().cast(arrow.value_type).to_numpy()",
         "chunk = column.__arrow_array__().combine_chunks()\n"
         "        codes = chunk.indices.fill_null(0).to_numpy()\n"

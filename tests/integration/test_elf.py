@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from skforge.compiler.runtime.cpu.jit import emit_object
 from skforge.compiler.target import Target
+from skforge.engine.cpu.jit import emit_object
 from skforge.runtime import elf, loading
 from tests.noted import calls_of
 from tests.programs import run_python

@@ -24,12 +24,21 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from skforge.compiler.codegen.llvm.emitter import emit_llvm
-from skforge.compiler.forest.arrays import Comparison
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.outputs import OutputSpec
-from skforge.compiler.outputs import answers
-from skforge.compiler.outputs.library import numpy_loop
-from skforge.compiler.outputs.steps import (
+from skforge.compiler.schedule.schedule import Schedule
+from skforge.compiler.target import Target
+from skforge.engine.cpu import jit, programs, threads
+from skforge.engine.cpu.workers import SEMAPHORES
+from skforge.engine.entry import entry as entries
+from skforge.engine.entry import mappings
+from skforge.engine.module import CompiledModule, compile_forest
+from skforge.exceptions import InvalidInputError
+from skforge.exporters import api, library
+from skforge.forest.arrays import Comparison
+from skforge.forest.forest import Forest
+from skforge.forest.outputs import OutputSpec
+from skforge.outputs import answers
+from skforge.outputs.library import numpy_loop
+from skforge.outputs.steps import (
     MAX_SCRATCH,
     MAX_WRITTEN,
     OUTPUTS,
@@ -37,15 +46,6 @@ from skforge.compiler.outputs.steps import (
     inlier_length,
     steps_in_code,
 )
-from skforge.compiler.runtime.cpu import jit, programs, threads
-from skforge.compiler.runtime.cpu.workers import SEMAPHORES
-from skforge.compiler.runtime.entry import entry as entries
-from skforge.compiler.runtime.entry import mappings
-from skforge.compiler.runtime.module import CompiledModule, compile_forest
-from skforge.compiler.schedule.schedule import Schedule
-from skforge.compiler.target import Target
-from skforge.exceptions import InvalidInputError
-from skforge.exporters import api, library
 from skforge.runtime.entries import KernelTable, as_method, retire
 from tests.comparing import in_child
 from tests.outputs_of import outputs_of

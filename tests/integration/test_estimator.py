@@ -31,7 +31,7 @@ from skforge import (
     UnsupportedModelError,
     load_forest,
 )
-from skforge.compiler.runtime.module import compile_forest
+from skforge.engine.module import compile_forest
 from skforge.exceptions import ScheduleError, TargetError
 from tests import kinds
 from tests.comparing import assert_alike

@@ -13,7 +13,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from threadpoolctl import threadpool_limits
 
 from skforge import UnsupportedModelError
-from skforge.compiler.runtime.module import compile_forest
+from skforge.engine.module import compile_forest
 from skforge.exceptions import VerificationError
 from skforge.prediction.predictor import ForestPredictor
 from skforge.prediction.verification import verify

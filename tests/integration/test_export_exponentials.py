@@ -15,8 +15,8 @@ import pytest
 from numpy.typing import NDArray
 
 import skforge
-from skforge.compiler.runtime.cpu.jit import compile_functions
 from skforge.compiler.target import Target
+from skforge.engine.cpu.jit import compile_functions
 from skforge.exporters import library
 from skforge.exporters.contents import filled
 from skforge.runtime.libm import exp

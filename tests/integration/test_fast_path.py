@@ -21,7 +21,7 @@ from sklearn.base import clone
 from threadpoolctl import threadpool_limits
 
 from skforge import CompiledForest
-from skforge.compiler.runtime.shares import Shares
+from skforge.engine.shares import Shares
 from skforge.prediction.predictor import ForestPredictor
 from tests import kinds
 from tests.comparing import refusal

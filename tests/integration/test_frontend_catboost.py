@@ -20,14 +20,14 @@ from sklearn.preprocessing import StandardScaler
 
 import skforge
 from skforge import CompiledForest, Schedule, compile_forest
-from skforge.compiler.forest.reference import draw_rows, reference_leaves, reference_raw
-from skforge.compiler.frontends import load_forest
 from skforge.exceptions import (
     InvalidInputError,
     InvalidModelError,
     SkforgeError,
     UnsupportedModelError,
 )
+from skforge.forest.reference import draw_rows, reference_leaves, reference_raw
+from skforge.frontends import load_forest
 from tests.comparing import in_every_state, refusal, saved
 from tests.plain import plain
 from tests.unit import test_frontend_catboost

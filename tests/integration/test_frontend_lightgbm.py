@@ -8,9 +8,9 @@ import warnings
 import numpy as np
 import pytest
 
-from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
-from skforge.compiler.frontends import load_forest
 from skforge.exceptions import UnsupportedModelError
+from skforge.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
+from skforge.frontends import load_forest
 from tests.unit.test_frontend_lightgbm import (
     SCHEDULES,
     N,

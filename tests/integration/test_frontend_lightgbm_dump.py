@@ -9,8 +9,8 @@ import pytest
 
 import skforge
 from skforge import compile_forest
-from skforge.compiler.outputs.functions import UNKNOWN
 from skforge.exceptions import UnsupportedModelError
+from skforge.outputs.functions import UNKNOWN
 from tests.plain import plain
 from tests.unit import test_frontend_lightgbm_dump
 from tests.unit.test_frontend_lightgbm_dump import DATA, train

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from skforge import compile_forest, load_forest
-from skforge.compiler.forest.arrays import Comparison
+from skforge.forest.arrays import Comparison
 from tests.onnx_models import (
     MODES,
     POSTS,

@@ -12,8 +12,8 @@ import scipy.sparse
 
 import skforge
 from skforge import CompiledForest, Schedule, compile_forest, load_forest
-from skforge.compiler.forest.reference import reference_leaves, reference_raw
 from skforge.exceptions import InvalidInputError
+from skforge.forest.reference import reference_leaves, reference_raw
 from skforge.tuning import Tuner
 from tests.onnx_models import (
     BLOCKED,

@@ -9,9 +9,9 @@ from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.ensemble import GradientBoostingClassifier, GradientBoostingRegressor
 from sklearn.linear_model import LinearRegression
 
-from skforge.compiler.forest.reference import reference_raw
-from skforge.compiler.frontends import load_forest
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
+from skforge.forest.reference import reference_raw
+from skforge.frontends import load_forest
 from tests.answers_of import apply_transform, decide, decision_function, predict_proba
 from tests.sklearn_rows import kernels_agree, same_bits, tie_rows
 

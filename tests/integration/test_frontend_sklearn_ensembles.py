@@ -21,8 +21,8 @@ from sklearn.tree import (
     ExtraTreeRegressor,
 )
 
-from skforge.compiler.frontends import load_forest
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
+from skforge.frontends import load_forest
 from tests.answers_of import apply_transform, decide, decision_function, predict_proba
 from tests.sklearn_rows import kernels_agree, same_bits, tie_rows
 

@@ -10,11 +10,11 @@ from sklearn.ensemble import (
 )
 from threadpoolctl import threadpool_limits
 
-from skforge.compiler.forest.arrays import Comparison
-from skforge.compiler.forest.reference import reference_raw
-from skforge.compiler.frontends import load_forest, read_forest
-from skforge.compiler.frontends.sklearn.histogram import model_columns
 from skforge.exceptions import InvalidModelError
+from skforge.forest.arrays import Comparison
+from skforge.forest.reference import reference_raw
+from skforge.frontends import load_forest, read_forest
+from skforge.frontends.sklearn.histogram import model_columns
 from tests.answers_of import apply_transform, decide, decision_function, predict_proba
 from tests.sklearn_rows import kernels_agree, same_bits, tie_rows
 

@@ -7,9 +7,9 @@ import pytest
 from sklearn import config_context
 from sklearn.ensemble import IsolationForest, RandomForestRegressor
 
-from skforge.compiler.forest.reference import reference_raw
-from skforge.compiler.frontends import load_forest
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
+from skforge.forest.reference import reference_raw
+from skforge.frontends import load_forest
 from tests.answers_of import apply_transform, decision_function, score_samples
 from tests.sklearn_rows import kernels_agree, same_bits, tie_rows
 

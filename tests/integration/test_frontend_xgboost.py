@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from skforge import CompiledForest
-from skforge.compiler.forest.reference import reference_raw
-from skforge.compiler.frontends import load_forest
-from skforge.compiler.frontends.xgboost.model import forest_from_document
 from skforge.exceptions import InvalidInputError
+from skforge.forest.reference import reference_raw
+from skforge.frontends import load_forest
+from skforge.frontends.xgboost.model import forest_from_document
 from tests.answers_of import apply_transform
 from tests.plain import plain
 from tests.unit.test_frontend_xgboost import N, make_rows, same_bits

@@ -10,9 +10,9 @@ import pytest
 from sklearn.tree import DecisionTreeRegressor
 
 import skforge
-from skforge.compiler import frontends
-from skforge.compiler.frontends import base, load_forest
+from skforge import frontends
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
+from skforge.frontends import base, load_forest
 from tests.programs import run_python
 from tests.unit.test_frontends import ANY_NAME
 
@@ -32,11 +32,11 @@ from tests.unit.test_frontends import Stump, register, stump_frontend
 
 load_forest(DecisionTreeRegressor().fit([[0.0], [1.0]], [0.0, 1.0]))
 names = ["lightgbm", "onnx", "xgboost"]
-print([n for n in names if f"skforge.compiler.frontends.{n}" in sys.modules])
+print([n for n in names if f"skforge.frontends.{n}" in sys.modules])
 Booster = type("Booster", (Stump,), {"__module__": "xgboost.core"})
 register(stump_frontend(detect=lambda model: isinstance(model, Booster)))
 print(load_forest(Booster(3.0)).threshold.tolist())  # asked before skforge's own
-print([n for n in names if f"skforge.compiler.frontends.{n}" in sys.modules])
+print([n for n in names if f"skforge.frontends.{n}" in sys.modules])
 """
     assert run_python(script).splitlines() == ["[]", "[3.0]", "['xgboost']"]
 
@@ -51,7 +51,7 @@ print([n for n in names if f"skforge.compiler.frontends.{n}" in sys.modules])
 def test_files_load_without_their_library(library, names, trees):
     code = (
         f"import sys; sys.modules[{library!r}] = None\n"
-        "from skforge.compiler.frontends import load_forest\n"
+        "from skforge.frontends import load_forest\n"
         "print([load_forest(p).n_trees for p in sys.argv[1:]])"
     )
     data = Path(__file__).parents[1] / "data" / library

@@ -44,7 +44,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[SimpleNames
 #: Answers like nvForest: sums of the forest, in float32, off by what is asked.
 FAKE_NVFOREST = """
 import numpy as np
-from skforge.compiler.forest.reference import reference_raw
+from skforge.forest.reference import reference_raw
 
 class Loaded:
     def __init__(self, forest):

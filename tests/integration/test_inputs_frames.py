@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import skforge
-from skforge.compiler.forest.frames import FrameColumns
 from skforge.exceptions import InvalidInputError, SourceNeededError
+from skforge.forest.frames import FrameColumns
 from tests.comparing import saved
 from tests.plain import plain
 

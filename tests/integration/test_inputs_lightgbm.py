@@ -11,7 +11,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, OneHotEncoder
 
 from skforge import CompiledForest, load_forest
-from skforge.compiler.runtime.rows import prepare_rows
+from skforge.engine.rows import prepare_rows
 from skforge.exceptions import InvalidInputError, SourceNeededError
 from tests.comparing import refusal, saved
 from tests.plain import plain

@@ -26,12 +26,12 @@ from skforge import (
 )
 from skforge.compiler.cost.background import patterns_pay
 from skforge.compiler.driver import verify_lir
-from skforge.compiler.forest.arrays import Comparison, Missing
-from skforge.compiler.forest.reference import draw_rows, reference_leaves
 from skforge.compiler.layouts.background import fill, patterns
-from skforge.compiler.runtime.explanations import background as kernels
-from skforge.compiler.runtime.explanations.background import LOOK_UP
+from skforge.engine.explanations import background as kernels
+from skforge.engine.explanations.background import LOOK_UP
 from skforge.exceptions import ScheduleError
+from skforge.forest.arrays import Comparison, Missing
+from skforge.forest.reference import draw_rows, reference_leaves
 from tests import kinds
 from tests.exactness.forests import NUMERIC, drawn, forest_of, tree
 from tests.integration.test_estimator_onnx import CLASSIFIER, REGRESSOR

@@ -15,9 +15,9 @@ from sklearn.ensemble import RandomForestClassifier
 
 import skforge
 from skforge import CompiledForest, Schedule, compile_forest
-from skforge.compiler.runtime.kernels import KernelCache, KernelStore
 from skforge.compiler.schedule import directives
 from skforge.compiler.target import Target
+from skforge.engine.kernels import KernelCache, KernelStore
 from skforge.exceptions import VerificationError
 from skforge.prediction import kernel_checks
 from skforge.runtime import object_cache, stored_kernels
@@ -148,7 +148,7 @@ def test_a_compiler_that_moved_finds_its_kernels_and_an_edited_one_does_not(
 
 IN_A_COPY = """
 import sys, numpy as np, skforge
-from skforge.compiler.runtime.kernels import KernelCache
+from skforge.engine.kernels import KernelCache
 lowered, honest = [], KernelCache.lowered
 KernelCache.lowered = lambda *args: lowered.append(args) or honest(*args)
 fast = skforge.load(sys.argv[1])

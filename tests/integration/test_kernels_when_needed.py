@@ -14,7 +14,7 @@ from sklearn.ensemble import RandomForestClassifier
 
 import skforge
 from skforge import CompiledForest
-from skforge.compiler.runtime import kernels
+from skforge.engine import kernels
 from skforge.tuning import Tuner, cpu
 from tests.noted import calls_of, run_threads
 from tests.tuning_tools import Stated

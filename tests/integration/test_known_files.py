@@ -13,8 +13,8 @@ from sklearn.ensemble import RandomForestClassifier
 
 import skforge
 from skforge import CompiledForest, InvalidModelError, _container, compile_forest
-from skforge.compiler.forest import record
-from skforge.compiler.forest.forest import Forest
+from skforge.forest import record
+from skforge.forest.forest import Forest
 from skforge.runtime import object_cache
 
 X, Y = make_classification(300, 6, random_state=0)

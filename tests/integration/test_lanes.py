@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from skforge.compiler import driver
-from skforge.compiler.forest.arrays import Comparison, Missing
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.layouts.lanes import lanes
-from skforge.compiler.runtime.cpu.jit import emit_assembly
-from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.schedule.families import lanes_schedule
 from skforge.compiler.target import Target
+from skforge.engine.cpu.jit import emit_assembly
+from skforge.engine.module import compile_forest
+from skforge.forest.arrays import Comparison, Missing
+from skforge.forest.forest import Forest
+from skforge.forest.reference import reference_raw
 from tests.exactness.forests import drawn, forest_of, tree
 from tests.llvm_kernels import targets
 from tests.strategies_forest import edge_rows

@@ -17,8 +17,8 @@ from sklearn.preprocessing import StandardScaler
 
 import skforge
 from skforge import Forest, UnsupportedModelError, compile_forest
-from skforge.compiler.forest.reference import reference_raw
 from skforge.exceptions import InvalidModelError
+from skforge.forest.reference import reference_raw
 from tests.plain import plain
 
 lgb = pytest.importorskip("lightgbm")

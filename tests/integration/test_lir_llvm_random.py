@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from numpy.testing import assert_array_equal
 
 from skforge.compiler.passes.lir import simplify
-from skforge.compiler.runtime.cpu.jit import compile_functions
 from skforge.compiler.target import Target
+from skforge.engine.cpu.jit import compile_functions
 from tests.oracles.lir_interpreter import interpret_lir
 from tests.run_kernel import call
 from tests.strategies_lir import Program, lir_programs

@@ -23,8 +23,8 @@ from skforge.compiler.ir.lir.nodes import (
 )
 from skforge.compiler.ir.lir.printer import print_type
 from skforge.compiler.ir.lir.verifier import verify_lir
-from skforge.compiler.runtime.cpu.jit import emit_assembly
 from skforge.compiler.target import Target
+from skforge.engine.cpu.jit import emit_assembly
 from skforge.exceptions import CompilerError
 from tests.llvm_kernels import DTYPES, buffers, check, kernel, targets
 

@@ -24,8 +24,8 @@ from skforge.compiler.ir.lir.nodes import (
     Value,
     Vec,
 )
-from skforge.compiler.runtime.cpu.jit import compile_functions, emit_object
 from skforge.compiler.target import Target
+from skforge.engine.cpu.jit import compile_functions, emit_object
 from skforge.exceptions import CompilerError
 from tests.lir_loops import for_, parallel_for, while_
 from tests.llvm_kernels import buffers, check, kernel

@@ -12,13 +12,13 @@ import pytest
 
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import F32, F64, I64, U8, U32
-from skforge.compiler.runtime.cpu.jit import (
+from skforge.compiler.target import Target
+from skforge.engine.cpu.jit import (
     compile_functions,
     emit_assembly,
     emit_ir,
     emit_object,
 )
-from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError, TargetError
 from tests.lir_loops import for_
 from tests.llvm_kernels import buffers, compiled, kernel, targets
@@ -183,7 +183,7 @@ import gc, sys
 from pathlib import Path
 import numpy as np
 from tests.run_kernel import call
-from skforge.compiler.runtime.cpu.jit import (compile_functions)
+from skforge.engine.cpu.jit import (compile_functions)
 from skforge.compiler.target import Target
 
 def resident():
@@ -308,7 +308,7 @@ def test_a_child_forked_while_another_thread_compiles_can_compile():
 import os, sys, threading, time
 import numpy as np
 from tests.run_kernel import call
-from skforge.compiler.runtime.cpu.jit import (compile_functions)
+from skforge.engine.cpu.jit import (compile_functions)
 from skforge.compiler.target import Target
 from tests.integration.test_llvm_jit import walk_kernel
 
@@ -336,7 +336,7 @@ print(codes)
 
 def test_importing_loads_no_llvmlite():
     code = (
-        "import sys, skforge.compiler.runtime.cpu.threads, skforge.compiler.target;"
+        "import sys, skforge.engine.cpu.threads, skforge.compiler.target;"
         "print('llvmlite' in sys.modules)"
     )
     assert run_python(code).strip() == "False"

@@ -22,8 +22,8 @@ from skforge.compiler.ir.lir.nodes import (
     Mask,
     Vec,
 )
-from skforge.compiler.runtime.cpu.jit import emit_assembly
 from skforge.compiler.target import Target
+from skforge.engine.cpu.jit import emit_assembly
 from skforge.exceptions import CompilerError
 from tests.lir_loops import for_, parallel_for
 from tests.llvm_kernels import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from skforge.compiler.cost.profile import MachineProfile
-from skforge.compiler.runtime import machine
 from skforge.compiler.target import Target
+from skforge.engine import machine
 
 # ------------------------------------------------------------------- real kernels
 

@@ -29,21 +29,21 @@ from skforge.compiler import target as targets
 from skforge.compiler.codegen.llvm.emitter import emit_llvm
 from skforge.compiler.defaults.cpu import contribution_schedules
 from skforge.compiler.ir.lir.nodes import F32, Function
-from skforge.compiler.outputs.steps import Steps
 from skforge.compiler.passes.lir import simplify
-from skforge.compiler.runtime import hashed_rows
-from skforge.compiler.runtime.cpu import threads, workers
-from skforge.compiler.runtime.cpu.jit import emit_assembly, emit_object
-from skforge.compiler.runtime.entry import entry, hashing_routines, mappings, routines
-from skforge.compiler.runtime.entry.encoder_routines import encoder
-from skforge.compiler.runtime.explanations import background, dependence_function
-from skforge.compiler.runtime.sparse_function import function as sparse_function
 from skforge.compiler.schedule.families import bitsliced_schedule, tiled_schedule
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
+from skforge.engine import hashed_rows
+from skforge.engine.cpu import threads, workers
+from skforge.engine.cpu.jit import emit_assembly, emit_object
+from skforge.engine.entry import entry, hashing_routines, mappings, routines
+from skforge.engine.entry.encoder_routines import encoder
+from skforge.engine.explanations import background, dependence_function
+from skforge.engine.sparse_function import function as sparse_function
 from skforge.exceptions import TargetError
 from skforge.exporters import library, wheel
 from skforge.exporters.contents import Library
+from skforge.outputs.steps import Steps
 from skforge.runtime import loading
 from tests.exactness.checks import lowered
 from tests.exactness.forests import forest

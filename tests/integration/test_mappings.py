@@ -38,7 +38,7 @@ from sklearn.preprocessing import (
 from sklearn.tree import DecisionTreeClassifier
 
 import skforge
-from skforge.compiler.runtime.entry.mappings import CompiledDictReader
+from skforge.engine.entry.mappings import CompiledDictReader
 from skforge.exceptions import InvalidInputError
 from skforge.runtime.mapping_values import ColumnRule
 from skforge.runtime.mappings import MappingColumns, Mappings

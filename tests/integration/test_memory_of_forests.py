@@ -13,11 +13,11 @@ from sklearn.ensemble import ExtraTreesRegressor
 from skforge import load_forest
 from skforge.compiler.defaults.cpu import default_schedules
 from skforge.compiler.driver import build_hir, lower
-from skforge.compiler.forest import arrays
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import HirCache
 from skforge.compiler.passes.hir import tile_nodes
 from skforge.compiler.target import Target
+from skforge.forest import arrays
+from skforge.forest.forest import Forest
 
 
 @pytest.fixture(scope="module")

@@ -10,10 +10,10 @@ import pytest
 
 from skforge.cli import doctor
 from skforge.compiler.cost.profile import GENERIC, MODELLED, STORED, MachineProfile
-from skforge.compiler.runtime import machine
-from skforge.compiler.runtime.cpu.jit import emit_assembly
-from skforge.compiler.runtime.machine import functions
 from skforge.compiler.target import Target
+from skforge.engine import machine
+from skforge.engine.cpu.jit import emit_assembly
+from skforge.engine.machine import functions
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 

@@ -24,11 +24,11 @@ import skforge
 from skforge import CompiledForest, Schedule, compile_forest, load_forest
 from skforge import config as _config
 from skforge.compiler.cost.profile import MachineProfile
-from skforge.compiler.runtime import machine, targets
-from skforge.compiler.runtime.cpu import code
-from skforge.compiler.runtime.cpu import jit as llvm_jit
-from skforge.compiler.runtime.cpu.jit import compile_functions
 from skforge.compiler.target import Target
+from skforge.engine import machine, targets
+from skforge.engine.cpu import code
+from skforge.engine.cpu import jit as llvm_jit
+from skforge.engine.cpu.jit import compile_functions
 from skforge.runtime import object_cache
 from skforge.tuning import Tuner
 from tests.noted import calls_of
@@ -599,7 +599,7 @@ FILLER = """
 import sys, numpy as np
 sys.path.insert(0, {root!r})
 from tests.run_kernel import call
-from skforge.compiler.runtime.cpu.jit import (compile_functions)
+from skforge.engine.cpu.jit import (compile_functions)
 from skforge.compiler.target import Target
 text = {text!r}
 for round in range(2):

@@ -32,8 +32,8 @@ from xgboost import XGBClassifier, XGBRegressor
 
 import skforge
 from skforge import CompiledForest, InvalidInputError, Target, partial_dependence
-from skforge.compiler.runtime import routines
-from skforge.compiler.runtime.explanations import dependence
+from skforge.engine import routines
+from skforge.engine.explanations import dependence
 
 RANDOM = np.random.default_rng(0)
 #: An argument of scikit-learn from 1.7 on.

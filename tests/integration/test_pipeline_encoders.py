@@ -18,7 +18,7 @@ from sklearn.pipeline import make_pipeline
 
 import skforge
 from skforge import CompiledForest
-from skforge.compiler.forest.reference import reference_raw
+from skforge.forest.reference import reference_raw
 from tests.comparing import assert_alike, is_read, saved
 from tests.kinds import CLASSIFIERS, FOREST
 from tests.plain import plain

@@ -28,9 +28,9 @@ from sklearn.pipeline import FeatureUnion, make_pipeline, make_union
 
 import skforge
 from skforge import CompiledForest, UnsupportedModelError, load_forest
-from skforge.compiler.forest.reference import draw_rows, reference_raw
-from skforge.compiler.frontends.pipeline import model as pipeline_model
 from skforge.exceptions import SourceNeededError
+from skforge.forest.reference import draw_rows, reference_raw
+from skforge.frontends.pipeline import model as pipeline_model
 from tests.compared_calls import difference
 from tests.comparing import assert_alike, is_read, saved
 from tests.kinds import BOOSTED, FOREST, GAPS, SCALER, WIDTH, N, X, soft

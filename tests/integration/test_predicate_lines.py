@@ -9,9 +9,6 @@ from skforge.compiler import driver
 from skforge.compiler.binning.rules import BlockRows, ReadingRules
 from skforge.compiler.binning.search import Registers
 from skforge.compiler.binning.transpose import transpose
-from skforge.compiler.forest.arrays import Comparison, Missing
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.reference import evaluate_predicates
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import F32, F64, I64, U8, Buffer, Scalar, Value, Vec
@@ -19,6 +16,9 @@ from skforge.compiler.layouts.bitsliced.bitsliced import table_and_code
 from skforge.compiler.layouts.bitsliced.predicate_lines import _steps
 from skforge.compiler.passes.hir import normalize_predicates
 from skforge.compiler.target import Target
+from skforge.forest.arrays import Comparison, Missing
+from skforge.forest.forest import Forest
+from skforge.forest.reference import evaluate_predicates
 from tests.exactness.checks import emitted
 from tests.exactness.sliced import COUNTS, counted, forest, rows_of, sliced
 from tests.lir_loops import for_

@@ -10,10 +10,10 @@ import pytest
 from sklearn.tree import DecisionTreeRegressor
 
 from skforge import Schedule, compile_forest
-from skforge.compiler.runtime.cpu import code, jit, programs
-from skforge.compiler.runtime.entry import entry as entries
-from skforge.compiler.runtime.entry import mappings, routines
 from skforge.compiler.target import Target
+from skforge.engine.cpu import code, jit, programs
+from skforge.engine.entry import entry as entries
+from skforge.engine.entry import mappings, routines
 from skforge.runtime import facts, object_cache
 from tests.noted import calls_of
 

@@ -11,7 +11,7 @@ from numpy.testing import assert_array_equal
 
 import skforge
 from skforge import CompiledForest
-from skforge.compiler.runtime.leaves import samples
+from skforge.engine.leaves import samples
 from skforge.exceptions import (
     InvalidInputError,
     InvalidModelError,

@@ -32,7 +32,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 import skforge
 from skforge import CompiledForest, Schedule
 from skforge._container import content_of, identity
-from skforge.compiler.runtime.entry import mappings
+from skforge.engine.entry import mappings
 from skforge.persistence import note, ready
 from skforge.persistence.ready import ReadyForest
 from skforge.runtime import object_cache, stored_kernels

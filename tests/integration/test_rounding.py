@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 import skforge
-from skforge.compiler.forest.outputs import OutputSpec
-from skforge.compiler.forest.reference import reference_raw
-from skforge.compiler.forest.rounds import BoostingRounds
-from skforge.compiler.frontends import load_forest
-from skforge.compiler.outputs import catboost, onnx
-from skforge.compiler.outputs.library import HOST
 from skforge.exceptions import UnsupportedModelError
+from skforge.forest.outputs import OutputSpec
+from skforge.forest.reference import reference_raw
+from skforge.forest.rounds import BoostingRounds
+from skforge.frontends import load_forest
+from skforge.outputs import catboost, onnx
+from skforge.outputs.library import HOST
 from skforge.runtime import libm
 from tests.sklearn_rows import same_bits as same
 

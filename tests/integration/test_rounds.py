@@ -15,13 +15,13 @@ from sklearn import ensemble as e
 from sklearn.tree import DecisionTreeClassifier
 
 from skforge import CompiledForest, InvalidInputError, load_forest
-from skforge.compiler.forest.rounds import BoostingRounds
-from skforge.compiler.frontends.xgboost.model import _parallel_trees
-from skforge.compiler.runtime import by_round, methods, targets
-from skforge.compiler.runtime.auto import AutoModule
-from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.schedule.schedule import Schedule
+from skforge.engine import by_round, methods, targets
+from skforge.engine.auto import AutoModule
+from skforge.engine.module import compile_forest
 from skforge.exceptions import SourceNeededError, UnsupportedModelError
+from skforge.forest.rounds import BoostingRounds
+from skforge.frontends.xgboost.model import _parallel_trees
 from tests.compared_calls import called
 from tests.comparing import refusal, saved
 from tests.exactness.forests import forest

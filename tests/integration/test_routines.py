@@ -13,9 +13,9 @@ from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import F64, I64
 from skforge.compiler.ir.lir.printer import print_lir
-from skforge.compiler.runtime.cpu.code import MachineCode
-from skforge.compiler.runtime.cpu.jit import object_of
 from skforge.compiler.target import Target
+from skforge.engine.cpu.code import MachineCode
+from skforge.engine.cpu.jit import object_of
 from tests.unit.test_routines import WORDS, N, routine, words
 
 _Called = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_double)

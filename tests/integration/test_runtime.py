@@ -13,12 +13,12 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from skforge import compile_forest
-from skforge.compiler.forest.reference import draw_rows
 from skforge.compiler.ir.lir.nodes import I64, U8, Buffer
-from skforge.compiler.runtime.cpu import threads as runtime
-from skforge.compiler.runtime.cpu import workers
-from skforge.compiler.runtime.cpu.jit import compile_functions
 from skforge.compiler.target import Target
+from skforge.engine.cpu import threads as runtime
+from skforge.engine.cpu import workers
+from skforge.engine.cpu.jit import compile_functions
+from skforge.forest.reference import draw_rows
 from tests.exactness.forests import drawn
 from tests.lir_loops import for_, parallel_for
 from tests.llvm_kernels import buffers, kernel
@@ -201,11 +201,11 @@ PRELUDE = """
 import os, sys, threading, time
 import numpy as np
 from skforge import compile_forest
-from skforge.compiler.forest.reference import draw_rows
-from skforge.compiler.runtime.cpu import threads as runtime
-from skforge.compiler.runtime.cpu import workers
+from skforge.forest.reference import draw_rows
+from skforge.engine.cpu import threads as runtime
+from skforge.engine.cpu import workers
 from tests.run_kernel import call
-from skforge.compiler.runtime.cpu.jit import compile_functions
+from skforge.engine.cpu.jit import compile_functions
 from skforge.compiler.target import Target
 from tests.integration.test_runtime import slow_kernel, squares_kernel
 

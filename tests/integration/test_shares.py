@@ -13,12 +13,12 @@ from threadpoolctl import threadpool_limits
 
 from skforge import CompiledForest
 from skforge.compiler.cost import estimate
-from skforge.compiler.runtime import shares
-from skforge.compiler.runtime.cpu import threads as runtime
-from skforge.compiler.runtime.module import compile_forest
-from skforge.compiler.runtime.shares import Share, Shares
 from skforge.compiler.schedule.families import bitsliced_schedule
 from skforge.compiler.schedule.schedule import Schedule
+from skforge.engine import shares
+from skforge.engine.cpu import threads as runtime
+from skforge.engine.module import compile_forest
+from skforge.engine.shares import Share, Shares
 from tests.exactness.forests import drawn
 from tests.integration.test_directive_counts import run_counted
 from tests.noted import calls_of

@@ -29,10 +29,10 @@ from threadpoolctl import threadpool_limits
 
 import skforge
 from skforge import Schedule, compile_forest
-from skforge.compiler.forest import sparse_rows
-from skforge.compiler.forest.sparse_rows import most_entries
-from skforge.compiler.runtime.sparse import SparseWalk
+from skforge.engine.sparse import SparseWalk
 from skforge.exceptions import InvalidInputError, SkforgeError
+from skforge.forest import sparse_rows
+from skforge.forest.sparse_rows import most_entries
 from tests.comparing import refusal, saved
 from tests.plain import plain
 

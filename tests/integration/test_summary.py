@@ -357,7 +357,7 @@ def test_showing_compiles_and_changes_nothing(fast, tmp_path, monkeypatch):
     skforge.save(fast, tmp_path / "model.skforge")
     joblib.dump(fast, tmp_path / "model.joblib")
     monkeypatch.setattr("skforge.prediction.state.CompiledState._revive", stop)
-    monkeypatch.setattr("skforge.compiler.runtime.machine.measure", stop)
+    monkeypatch.setattr("skforge.engine.machine.measure", stop)
     for loaded in (
         skforge.load(tmp_path / "model.skforge"),
         joblib.load(tmp_path / "model.joblib"),

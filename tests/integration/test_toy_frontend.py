@@ -9,7 +9,7 @@ import pytest
 
 import skforge
 from skforge import CompiledForest, compile_forest, load_forest
-from skforge.compiler.frontends import base
+from skforge.frontends import base
 from tests import toy_frontend
 from tests.answers_of import decide, predict_proba
 from tests.toy_frontend import ToyClassifier

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from skforge.compiler.frontends import load_forest
+from skforge.frontends import load_forest
 from tests.kinds import MODELS
 from tests.outputs_of import outputs_of
 
 
 def test_importing_the_transforms_loads_no_llvm():
     code = (
-        "import sys, skforge.compiler.outputs.answers\n"
+        "import sys, skforge.outputs.answers\n"
         "print([m for m in ('llvmlite', 'scipy.special', 'xgboost') "
         "if m in sys.modules])"
     )

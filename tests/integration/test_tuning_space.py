@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from skforge.compiler import driver
-from skforge.compiler.forest.reference import reference_raw
-from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.target import Target
+from skforge.engine.module import compile_forest
 from skforge.exceptions import ScheduleError
+from skforge.forest.reference import reference_raw
 from skforge.gpu.space import DEALS
 from skforge.tuning import ScheduleSpace
 from skforge.tuning.measure.measure import digest_of

@@ -16,9 +16,9 @@ import pytest
 from sklearn.ensemble import RandomForestClassifier
 
 from skforge import CompiledForest
-from skforge.compiler.runtime import machine
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
+from skforge.engine import machine
 from skforge.runtime import object_cache
 from skforge.tuning import Tuner, cpu, records
 from skforge.tuning.measure.measure import KernelMeasurer

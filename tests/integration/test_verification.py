@@ -14,7 +14,7 @@ from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 import skforge
 import skforge.prediction.kernel_checks as kernel_checks
 from skforge import CompiledForest, Schedule, VerificationWarning
-from skforge.compiler.runtime import kernels
+from skforge.engine import kernels
 from skforge.exceptions import VerificationError
 from skforge.prediction.predictor import ForestPredictor
 

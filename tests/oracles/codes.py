@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Missing
-from skforge.compiler.forest.bins import CodeTable
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.reference import evaluate_predicates
+from skforge.forest.arrays import ZERO_THRESHOLD, Missing
+from skforge.forest.bins import CodeTable
+from skforge.forest.forest import Forest
+from skforge.forest.reference import evaluate_predicates
 
 
 def encode_rows(

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.bitsliced.cut_trees import SEARCH_DEPTH
+from skforge.forest.forest import Forest
 
 
 @dataclass(eq=False)

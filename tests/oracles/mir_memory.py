@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.forest.reference import evaluate_predicates
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, exit_table
 from skforge.exceptions import CompilerError
+from skforge.forest.reference import evaluate_predicates
 from tests.oracles.codes import encode_rows
 
 Cell: TypeAlias = int | slice

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.reference import cast_rows, evaluate_predicates
+from skforge.forest.forest import Forest
+from skforge.forest.reference import cast_rows, evaluate_predicates
 
 Array = NDArray[np.longdouble]
 LONG = np.longdouble

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 import skforge
-from skforge.compiler.forest.categories import ABOVE, ABOVE_OR_NAN, EQUAL, HASH
-from skforge.compiler.runtime.entry.encoder_tables import tables_of
-from skforge.compiler.runtime.hashed_rows import HashedRows
+from skforge.engine.entry.encoder_tables import tables_of
+from skforge.engine.hashed_rows import HashedRows
 from skforge.exporters import library
+from skforge.forest.categories import ABOVE, ABOVE_OR_NAN, EQUAL, HASH
 from tests.export_tools import COMPILER, metadata, needs_compiler, run
 from tests.plain import plain
 

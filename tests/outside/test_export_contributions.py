@@ -14,7 +14,7 @@ import pytest
 
 import skforge
 from skforge import InvalidInputError, UnsupportedModelError
-from skforge.compiler.forest.reference import draw_rows
+from skforge.forest.reference import draw_rows
 from tests.exactness.forests import forest as odd_forest
 from tests.export_tools import expected, metadata, needs_compiler, predict, small_forest
 from tests.outside.test_export import random_forest, xgboost_classes
@@ -97,7 +97,7 @@ def test_scratch_for_very_many_outputs_is_refused(
 ) -> None:
     forest = skforge.load_forest(random_forest())
     monkeypatch.setattr(
-        "skforge.compiler.runtime.explanations.contributions.SUM_BYTES", 8 * 64 * 5
+        "skforge.engine.explanations.contributions.SUM_BYTES", 8 * 64 * 5
     )
     with pytest.raises(UnsupportedModelError) as error:
         skforge.export(forest, tmp_path / "tiny", contribs=True)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import skforge
-from skforge.compiler.forest.reference import draw_rows
+from skforge.forest.reference import draw_rows
 from tests.export_tools import (
     COMPILER,
     expected,

@@ -19,8 +19,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
 import skforge
-from skforge.compiler.forest.reference import draw_rows
 from skforge.exporters.wheel import platform_tag
+from skforge.forest.reference import draw_rows
 from tests.export_tools import expected, needs_compiler, run, small_forest
 
 pytestmark = [

@@ -19,8 +19,8 @@ import pytest
 
 import skforge
 from skforge import CompiledForest, Schedule, Target, compile_forest
-from skforge.compiler.runtime import arrays
-from skforge.compiler.runtime.auto import GPU_MIN_ROWS, AutoModule
+from skforge.engine import arrays
+from skforge.engine.auto import GPU_MIN_ROWS, AutoModule
 from skforge.exceptions import InvalidInputError, TargetError, UnsupportedModelError
 from skforge.gpu import backend as gpu_backend
 from skforge.gpu.runtime import compilers as gpu_compilers
@@ -528,7 +528,7 @@ def test_the_summary_of_two_machines(cupy) -> None:
 
 @pytest.mark.filterwarnings("ignore:A budget of")
 def test_auto_measures_where_the_gpu_takes_over(cupy, monkeypatch) -> None:
-    from skforge.compiler.runtime import auto as module_auto
+    from skforge.engine import auto as module_auto
 
     monkeypatch.setattr(module_auto, "TRIED_ROWS", (16, 32, 64))
     seconds = {("gpu", n): 1.0 for n in (16, 32, 64)}

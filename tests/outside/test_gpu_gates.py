@@ -15,8 +15,6 @@ import pytest
 
 from benchmarks.gpu.gpu_sass import nvdisasm
 from skforge import load_forest
-from skforge.compiler.forest.arrays import Missing
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.schedule import PRESETS
@@ -24,6 +22,8 @@ from skforge.compiler.schedule.directives import Represent
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError, ScheduleError
+from skforge.forest.arrays import Missing
+from skforge.forest.forest import Forest
 from skforge.gpu.cost import MULTIPROCESSORS
 from skforge.gpu.runtime.compilers import CompilerKind, compile_ptx
 from tests.exactness.forests import drawn, forest

@@ -12,7 +12,7 @@ import pytest
 
 import skforge
 from skforge import CompiledForest, Schedule, Target, compile_forest
-from skforge.compiler.runtime.targets import resolve_target
+from skforge.engine.targets import resolve_target
 from skforge.exceptions import InvalidInputError, ScheduleError, TargetError
 from skforge.gpu.defaults import default_gpu_schedules, walking_gpu_schedule
 from skforge.gpu.lowering import lower_grids
@@ -109,7 +109,7 @@ def test_emulated_onnx_models(post: str) -> None:
 
 @pytest.mark.parametrize("kind", ["cuda", "hip"])
 def test_default_schedules_compile_for_gpus(kind: str) -> None:
-    from skforge.compiler.runtime.kernels import KernelCache
+    from skforge.engine.kernels import KernelCache
     from skforge.gpu.runtime.compilers import compiler_version
     from tests.gpu_binary import compile_text
 
@@ -147,7 +147,7 @@ def test_two_threads_at_once(target: str) -> None:
 
 
 def test_blocks_are_shared_among_threads(monkeypatch) -> None:
-    from skforge.compiler.runtime import shares
+    from skforge.engine import shares
 
     monkeypatch.setattr(shares, "WAKE", 0.0)
     monkeypatch.setattr(shares, "thread_limit", lambda: None)

@@ -16,7 +16,7 @@ import numpy as np
 
 import skforge
 from skforge import CompiledForest, SkforgeError
-from skforge.compiler.forest.forest import Forest
+from skforge.forest.forest import Forest
 from tests.reliability import processes
 from tests.reliability.rows import Row
 from tests.reliability.seeds import QUICK, rows

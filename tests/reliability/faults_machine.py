@@ -15,8 +15,8 @@ import numpy as np
 
 import skforge
 from skforge import Target
-from skforge.compiler.forest.forest import Forest
 from skforge.exceptions import TargetError
+from skforge.forest.forest import Forest
 from tests.reliability import processes
 from tests.reliability.rows import Row
 from tests.reliability.seeds import rows

@@ -94,8 +94,8 @@ _ALONE = """
 import sys
 import numpy as np
 from skforge import Schedule, compile_forest, load_forest
-from skforge.compiler.forest.reference import draw_rows, reference_raw
-from skforge.compiler.runtime.cpu.threads import thread_limit
+from skforge.forest.reference import draw_rows, reference_raw
+from skforge.engine.cpu.threads import thread_limit
 
 forest = load_forest(sys.argv[1])
 rows = draw_rows(forest, 3000, 0, 0.1)
@@ -180,7 +180,7 @@ _MODEL_FILE = (
     + """
 import numpy as np
 from skforge import compile_forest, load_forest
-from skforge.compiler.forest.reference import draw_rows, reference_raw
+from skforge.forest.reference import draw_rows, reference_raw
 forest = load_forest(sys.argv[1])
 rows = draw_rows(forest, 300, 0, 0.1)
 found = compile_forest(forest).predict_raw(rows)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.lib import format as npy
 
-from skforge.compiler.frontends.xgboost import ubjson as _ubjson
+from skforge.frontends.xgboost import ubjson as _ubjson
 from tests.reliability import mutate
 
 DATA = Path(__file__).resolve().parents[1] / "data"

@@ -31,11 +31,11 @@ import numpy as np
 
 import skforge
 from skforge import CompiledForest, Schedule, SkforgeError
-from skforge.compiler.forest.arrays import Comparison
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.reference import reference_raw
-from skforge.compiler.outputs.answers import of_scores
-from skforge.compiler.runtime.module import CompiledModule
+from skforge.engine.module import CompiledModule
+from skforge.forest.arrays import Comparison
+from skforge.forest.forest import Forest
+from skforge.forest.reference import reference_raw
+from skforge.outputs.answers import of_scores
 from tests.reliability import formats
 from tests.reliability.formats import FORMATS, mutant
 from tests.reliability.oracle import LIBRARIES, Answer, Oracle, same

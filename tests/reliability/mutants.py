@@ -49,7 +49,7 @@ MACHINE_CODE = (
     "skforge/compiler/layouts",
     "skforge/compiler/lowering",
     "skforge/compiler/passes/lir",
-    "skforge/compiler/runtime",
+    "skforge/engine",
     "skforge/gpu",
 )
 

@@ -50,7 +50,7 @@ def classes(n: int = 240) -> tuple[Any, Any]:
 @fault(
     "labels-of-another-order",
     "labels of another order",
-    "compiler.outputs.answers:labels_of",
+    "outputs.answers:labels_of",
     "return labels",
     "return labels[::-1] if type(model).__name__ == 'StoredModel' else labels",
 )
@@ -230,7 +230,7 @@ def rounds_after_the_best(t: Trial) -> None:
 @fault(
     "rounds-without-base",
     "a base score dropped for some rounds",
-    "compiler.runtime.by_round:ByRound._first_sums",
+    "engine.by_round:ByRound._first_sums",
     "base = self.forest.base",
     "base = self.forest.base * 0",
 )
@@ -308,7 +308,7 @@ def stored_votes(t: Trial) -> None:
 @fault(
     "columns-in-c-order",
     "an answer of another memory order",
-    "compiler.outputs.steps:by_column",
+    "outputs.steps:by_column",
     'several = rules.function in ("softmax_by_columns", "samme")',
     "several = False",
     named="attack5, 3; faults5, F",

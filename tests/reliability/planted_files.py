@@ -371,7 +371,7 @@ def texts_of_parquet(t: Trial) -> None:
 @fault(
     "file-without-its-objective",
     "a file's answers are raw scores",
-    "compiler.outputs.steps:steps_of",
+    "outputs.steps:steps_of",
     'return _values(rules)\n        case "probabilities":',
     'return Steps()\n        case "probabilities":',
     named="CHANGELOG, Wrong predictions, old dumps of LightGBM",

@@ -95,7 +95,7 @@ def booleans_beside_float32(t: Trial) -> None:
     "sources.pipeline_rows:PipelineRows._takes",
     "self.bounds.takes((p for p in numbers if p[0] not in read.gaps), own=2)",
     "True",
-    "compiler.frontends.pipeline.bounds:Bounds.takes",
+    "frontends.pipeline.bounds:Bounds.takes",
     "return False",
     "return True",
     named="CHANGELOG, Wrong predictions, functions of whole numbers",
@@ -131,7 +131,7 @@ def imputed_integers(t: Trial) -> None:
 @fault(
     "unknown-text-as-first",
     "an encoder's unknown mapped to 0",
-    "compiler.frontends.pipeline.codes:TextCodes.code",
+    "frontends.pipeline.codes:TextCodes.code",
     "return self.table.get(value, self.unknown)",
     "return self.table.get(value, 0.0)",
 )
@@ -144,7 +144,7 @@ def unknown_texts(t: Trial) -> None:
 @fault(
     "missing-text-as-first",
     "a missing value to the wrong side",
-    "compiler.frontends.pipeline.codes:TextCodes.code",
+    "frontends.pipeline.codes:TextCodes.code",
     "return self.nan",
     "return 0.0",
 )
@@ -158,7 +158,7 @@ def missing_texts(t: Trial) -> None:
 @fault(
     "texts-of-categories-by-position",
     "categories by position instead of by name",
-    "compiler.frontends.pipeline.codes:TextCodes.of_column",
+    "frontends.pipeline.codes:TextCodes.of_column",
     "[*values.categories.tolist(), gap]",
     "[*sorted(values.categories), gap]",
 )
@@ -173,7 +173,7 @@ def texts_as_categories(t: Trial) -> None:
 @fault(
     "texts-of-arrow-shifted",
     "codes of another column of texts",
-    "compiler.frontends.pipeline.codes:TextCodes.of_arrow",
+    "frontends.pipeline.codes:TextCodes.of_arrow",
     "[gap if text is None else text for text in texts])",
     "[self.texts[-1] if text is None else text for text in texts])",
 )
@@ -242,7 +242,7 @@ def wrapper_behind_a_step(t: Trial) -> None:
 @fault(
     "float16-widened",
     "a step without columns left out, which widens others",
-    "compiler.frontends.pipeline.split:_branched",
+    "frontends.pipeline.split:_branched",
     "if any(places[each].stop == places[each].start for each in chosen):",
     "if False:",
     named="CHANGELOG, Wrong predictions, float16 frames",

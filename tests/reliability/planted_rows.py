@@ -99,7 +99,7 @@ def nullable_columns(t: Trial) -> None:
 @fault(
     "arrow-null-as-zero",
     "Arrow's null read as 0",
-    "compiler.forest.frames:FrameColumns.numbers",
+    "forest.frames:FrameColumns.numbers",
     "numbers[gaps, i] = np.nan",
     "numbers[gaps, i] = 0.0",
 )
@@ -187,7 +187,7 @@ def reordered_names_of_sklearn(t: Trial) -> None:
 @fault(
     "labels-1-and-1.0",
     "column labels of other classes taken for the same",
-    "compiler.forest.frames:same_labels",
+    "forest.frames:same_labels",
     "return labels.dtype == others.dtype and bool(labels.equals(others))",
     "return bool(labels.equals(others))",
     named="CHANGELOG, Labels of columns",
@@ -294,7 +294,7 @@ def half_floats(t: Trial) -> None:
 @fault(
     "big-endian-frames",
     "a dtype answered that the library refuses",
-    "compiler.forest.frames:is_plain",
+    "forest.frames:is_plain",
     "dtype in _PLAIN",
     'dtype.newbyteorder("=") in _PLAIN',
     named="CHANGELOG, Rows that libraries refuse",

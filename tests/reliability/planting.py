@@ -22,8 +22,8 @@ from typing import Any
 #: Attributes of descriptors and wrappers that hold the function of a user.
 _INSIDE = ("__func__", "fget", "func", "__wrapped__")
 #: Modules whose caches hold what the edited code has made.
-_CACHES = ("skforge.sources", "skforge.compiler.forest", "skforge.compiler.frontends")
-_CACHES += ("skforge.compiler.outputs", "skforge.polars", "skforge.persistence")
+_CACHES = ("skforge.sources", "skforge.forest", "skforge.frontends")
+_CACHES += ("skforge.outputs", "skforge.polars", "skforge.persistence")
 
 
 class NoPlaceError(Exception):

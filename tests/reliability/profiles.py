@@ -27,9 +27,9 @@ import skforge
 from skforge.compiler.cost.estimate import CostEstimate
 from skforge.compiler.cost.profile import MachineProfile
 from skforge.compiler.defaults import cpu
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
+from skforge.forest.forest import Forest
 from tests.reliability import processes
 from tests.reliability.rows import Row
 
@@ -46,7 +46,7 @@ FORESTS, EQUAL = 40, 1.05
 _PROFILE = """
 import json
 from dataclasses import asdict
-from skforge.compiler.runtime import machine
+from skforge.engine import machine
 from skforge.compiler.target import Target
 print(json.dumps(asdict(machine.renewed(Target.host(), anew=True))))
 """

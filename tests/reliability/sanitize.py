@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 import skforge
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.reference import draw_rows, reference_leaves
 from skforge.exporters.check import expected
+from skforge.forest.forest import Forest
+from skforge.forest.reference import draw_rows, reference_leaves
 from tests.export_tools import C_TYPES, COMPILER, metadata
 from tests.reliability.rows import Row
 from tests.reliability.seeds import rows as make_rows

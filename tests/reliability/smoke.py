@@ -99,7 +99,7 @@ def _attempts(X: Any, y: Any, folder: Path) -> dict[str, Callable[[], bool]]:
         return lightgbm.LGBMClassifier(n_estimators=5, n_jobs=1, verbose=-1).fit(X, y)
 
     def onnx() -> bool:
-        from skforge.compiler.forest.reference import draw_rows, reference_raw
+        from skforge.forest.reference import draw_rows, reference_raw
 
         data = Path(__file__).resolve().parents[1] / "data" / "onnx_models"
         for path in sorted(data.glob("*.onnx"))[::3]:

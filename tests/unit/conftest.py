@@ -6,8 +6,8 @@ from collections.abc import Generator
 
 import pytest
 
-from skforge.compiler.runtime import machine
 from skforge.compiler.target import Target
+from skforge.engine import machine
 from tests.guard import modelled, parts_alone
 
 

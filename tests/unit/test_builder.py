@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 import skforge
 from skforge import ForestBuilder
-from skforge.compiler.forest.reference import differing_rows, reference_raw
-from skforge.compiler.frontends import builder
 from skforge.exceptions import InvalidInputError
+from skforge.forest.reference import differing_rows, reference_raw
+from skforge.frontends import builder
 from tests.refusals import error_of
 
 OF_NUMBERS = {

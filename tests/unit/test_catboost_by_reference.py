@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 
-from skforge.compiler.forest.categories import ABOVE, ABOVE_OR_NAN
-from skforge.compiler.frontends import load_forest
 from skforge.exceptions import SourceNeededError
+from skforge.forest.categories import ABOVE, ABOVE_OR_NAN
+from skforge.frontends import load_forest
 from skforge.sources.find import read_model, source_of
 from tests.by_reference import answer, stored_of
 from tests.sklearn_rows import same_bits

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from skforge.cli.library import library_of
-from skforge.compiler.frontends import load_forest
+from skforge.frontends import load_forest
 from skforge.sources.row_spec import row_spec
 
 pd = pytest.importorskip("pandas")

@@ -11,11 +11,11 @@ from sklearn.preprocessing import OneHotEncoder
 from sklearn.tree import DecisionTreeRegressor
 
 from skforge import load_forest
-from skforge.compiler.forest.arrays import Comparison, Missing
-from skforge.compiler.forest.bins import code_dtype, column_count, plan_codes
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.reference import draw_rows, evaluate_predicates
 from skforge.compiler.passes.hir import normalize_predicates
+from skforge.forest.arrays import Comparison, Missing
+from skforge.forest.bins import code_dtype, column_count, plan_codes
+from skforge.forest.forest import Forest
+from skforge.forest.reference import draw_rows, evaluate_predicates
 from tests.oracles.codes import encode_rows
 from tests.strategies_forest import edge_rows, random_forest
 

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skforge.compiler.binning.rules import ThresholdPool, set_answers
-from skforge.compiler.forest.arrays import Comparison, Missing
-from skforge.compiler.forest.bins import TestColumns
-from skforge.compiler.forest.reference import evaluate_predicates
 from skforge.compiler.passes.hir import normalize_predicates
+from skforge.forest.arrays import Comparison, Missing
+from skforge.forest.bins import TestColumns
+from skforge.forest.reference import evaluate_predicates
 from tests.exactness.forests import forest
 
 NUMBERS = st.lists(st.tuples(*3 * [st.integers(0, 3)]), max_size=40)

@@ -18,15 +18,15 @@ from sklearn.ensemble import (
 )
 
 from skforge import load_forest
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.outputs import OutputSpec
-from skforge.compiler.forest.reference import (
+from skforge.exceptions import InvalidInputError, UnsupportedModelError
+from skforge.forest.forest import Forest
+from skforge.forest.outputs import OutputSpec
+from skforge.forest.reference import (
     differing_rows,
     reference_leaves,
     reference_raw,
 )
-from skforge.compiler.outputs.answers import answer
-from skforge.exceptions import InvalidInputError, UnsupportedModelError
+from skforge.outputs.answers import answer
 from tests.refusals import error_of
 from tests.strategies_forest import edge_rows, random_forest
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.background.tables import Preorder
 from skforge.compiler.layouts.blocks.paths import trace
 from skforge.compiler.layouts.contributions.contributions import walk_data
@@ -16,8 +15,9 @@ from skforge.compiler.layouts.contributions.subtrees import (
     WENT_RIGHT,
     find,
 )
-from skforge.compiler.runtime.kernels import KernelCache
 from skforge.compiler.target import Target
+from skforge.engine.kernels import KernelCache
+from skforge.forest.forest import Forest
 from tests.exactness.forests import drawn
 from tests.exactness.test_contributions import in_blocks
 

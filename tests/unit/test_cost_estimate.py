@@ -22,8 +22,6 @@ from skforge.compiler.cost.profile import MODELLED, MachineProfile
 from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.defaults.cpu import candidates
 from skforge.compiler.defaults.walks import walking_schedules
-from skforge.compiler.forest.arrays import Comparison, Missing
-from skforge.compiler.runtime.compiling import ScheduleLowering
 from skforge.compiler.schedule.families import (
     bitsliced_schedule,
     lanes_schedule,
@@ -34,6 +32,8 @@ from skforge.compiler.schedule.families import (
 )
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
+from skforge.engine.compiling import ScheduleLowering
+from skforge.forest.arrays import Comparison, Missing
 from tests.exactness.forests import drawn, forest
 from tests.exactness.sliced import counted as counted_forest
 

@@ -19,9 +19,9 @@ from skforge.compiler.cost.counts import (
     rarity,
     shares,
 )
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.tiles.tile_layout import top_levels
 from skforge.compiler.target import Target
+from skforge.forest.forest import Forest
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(4000, 6)).astype(np.float32)

@@ -14,7 +14,6 @@ import pytest
 from skforge.compiler import driver
 from skforge.compiler.defaults.cpu import default_schedules
 from skforge.compiler.driver import Lowered
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.walk import bodies, statements
@@ -24,6 +23,7 @@ from skforge.compiler.passes.mir.specialize_depths import MAX_CLASSES
 from skforge.compiler.schedule.families import bitsliced_schedule
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
+from skforge.forest.forest import Forest
 from tests import toy_representation
 from tests.exactness.forests import drawn, forest, forest_of, tree
 

@@ -11,8 +11,8 @@ import pytest
 
 from skforge import CompiledForest
 from skforge._docs import documented
-from skforge.compiler.runtime.module import CompiledModule
 from skforge.distributed import dask, ray, spark
+from skforge.engine.module import CompiledModule
 from skforge.tuning import tune
 
 

@@ -9,8 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skforge.compiler.forest.combine import subset
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.bitsliced import encode_trees as encoding
 from skforge.compiler.layouts.bitsliced.encode_trees import (
     EncodedTrees,
@@ -18,6 +16,8 @@ from skforge.compiler.layouts.bitsliced.encode_trees import (
     encode_trees,
 )
 from skforge.compiler.layouts.bitsliced.sliced_layout import slice_trees
+from skforge.forest.combine import subset
+from skforge.forest.forest import Forest
 from tests.exactness.forests import forest_of
 from tests.exactness.sliced import chain, grown
 from tests.oracles.encode_tree import Encoder, tree_of

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from sklearn.ensemble import RandomForestRegressor
 
-from skforge.compiler.forest import arrays, validation
-from skforge.compiler.forest.arrays import Comparison, Missing
-from skforge.compiler.forest.combine import subset
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.outputs import OutputSpec
-from skforge.compiler.forest.predicates import deduplicate_predicates, round_thresholds
-from skforge.compiler.frontends import load_forest
 from skforge.exceptions import InvalidModelError
+from skforge.forest import arrays, validation
+from skforge.forest.arrays import Comparison, Missing
+from skforge.forest.combine import subset
+from skforge.forest.forest import Forest
+from skforge.forest.outputs import OutputSpec
+from skforge.forest.predicates import deduplicate_predicates, round_thresholds
+from skforge.frontends import load_forest
 from tests.refusals import error_of
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from skforge.compiler.forest.reference import reference_raw
-from skforge.compiler.frontends import load_forest
-from skforge.compiler.outputs import catboost as of_catboost
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
+from skforge.forest.reference import reference_raw
+from skforge.frontends import load_forest
+from skforge.outputs import catboost as of_catboost
 from tests.plain import plain
 from tests.refusals import error_of
 

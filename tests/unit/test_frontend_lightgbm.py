@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from skforge import Schedule, compile_forest
-from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison
-from skforge.compiler.forest.reference import draw_rows, reference_leaves, reference_raw
-from skforge.compiler.frontends import load_forest
-from skforge.compiler.frontends.lightgbm.categories import named
 from skforge.exceptions import InvalidModelError
+from skforge.forest.arrays import ZERO_THRESHOLD, Comparison
+from skforge.forest.reference import draw_rows, reference_leaves, reference_raw
+from skforge.frontends import load_forest
+from skforge.frontends.lightgbm.categories import named
 from tests.answers_of import apply_transform, decide, predict_proba
 from tests.refusals import error_of
 from tests.sklearn_rows import same_bits

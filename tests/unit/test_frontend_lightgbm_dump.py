@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from skforge.compiler.forest.reference import reference_leaves, reference_raw
-from skforge.compiler.frontends import load_forest
 from skforge.exceptions import InvalidModelError, SkforgeError, UnsupportedModelError
+from skforge.forest.reference import reference_leaves, reference_raw
+from skforge.frontends import load_forest
 from tests.refusals import error_of
 
 lgb = pytest.importorskip("lightgbm")
@@ -156,7 +156,7 @@ def test_every_fault_is_named(fault, dump):
 
 
 def test_a_small_file_cannot_ask_for_huge_category_sets(dump, monkeypatch):
-    monkeypatch.setattr("skforge.compiler.frontends.lightgbm.dump._MAX_WORDS", 1 << 20)
+    monkeypatch.setattr("skforge.frontends.lightgbm.dump._MAX_WORDS", 1 << 20)
     wrong = copy.deepcopy(dump)
     first_node(wrong, "==")["threshold"] = "16777215"
     wrong["tree_info"] = wrong["tree_info"][:1] * 60

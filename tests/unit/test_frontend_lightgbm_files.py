@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from skforge.compiler.forest.arrays import Comparison
-from skforge.compiler.forest.reference import draw_rows, reference_leaves, reference_raw
-from skforge.compiler.frontends import load_forest
-from skforge.compiler.frontends.lightgbm.model import _atof
 from skforge.exceptions import InvalidModelError, SkforgeError, UnsupportedModelError
+from skforge.forest.arrays import Comparison
+from skforge.forest.reference import draw_rows, reference_leaves, reference_raw
+from skforge.frontends import load_forest
+from skforge.frontends.lightgbm.model import _atof
 from tests.answers_of import apply_transform
 from tests.refusals import error_of
 from tests.sklearn_rows import same_bits

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from skforge import load_forest
-from skforge.compiler.forest.arrays import Comparison
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
+from skforge.forest.arrays import Comparison
 from tests.onnx_models import (
     MODES,
     POSTS,

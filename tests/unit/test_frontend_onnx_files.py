@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from skforge import load_forest
-from skforge.compiler.forest.outputs import OutputSpec
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
+from skforge.forest.outputs import OutputSpec
 from tests.onnx_models import MODES, RandomTrees, make_model, onnx, tensor
 from tests.refusals import error_of
 

@@ -9,13 +9,13 @@ import pytest
 
 import skforge
 from skforge import compile_forest, load_forest
-from skforge.compiler.forest.record import forest_in, forest_out
-from skforge.compiler.frontends.onnx import trees as trees_of_onnx
 from skforge.exceptions import (
     InvalidInputError,
     InvalidModelError,
     UnsupportedModelError,
 )
+from skforge.forest.record import forest_in, forest_out
+from skforge.frontends.onnx import trees as trees_of_onnx
 from tests.onnx_models import RandomTrees, make_model, run, tensor
 
 

@@ -9,10 +9,10 @@ import pytest
 from sklearn import ensemble, tree
 from sklearn.frozen import FrozenEstimator
 
-from skforge.compiler.forest.reference import draw_rows, reference_leaves, reference_raw
-from skforge.compiler.frontends import load_forest
-from skforge.compiler.frontends.sklearn.leaf_weights import load_with_payloads
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
+from skforge.forest.reference import draw_rows, reference_leaves, reference_raw
+from skforge.frontends import load_forest
+from skforge.frontends.sklearn.leaf_weights import load_with_payloads
 from tests.answers_of import apply_transform, decide, predict_proba
 from tests.refusals import error_of
 from tests.sklearn_rows import same_bits

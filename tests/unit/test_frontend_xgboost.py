@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from skforge import load, save
-from skforge.compiler.forest.arrays import Comparison
-from skforge.compiler.forest.reference import draw_rows, reference_leaves, reference_raw
-from skforge.compiler.frontends import load_forest
-from skforge.compiler.frontends.xgboost.model import _names_of, forest_from_document
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
+from skforge.forest.arrays import Comparison
+from skforge.forest.reference import draw_rows, reference_leaves, reference_raw
+from skforge.frontends import load_forest
+from skforge.frontends.xgboost.model import _names_of, forest_from_document
 from tests.answers_of import apply_transform, decide, predict_proba
 from tests.outputs_of import XGBOOST
 from tests.plain import plain

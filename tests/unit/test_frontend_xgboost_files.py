@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from skforge.compiler.forest.reference import reference_leaves, reference_raw
-from skforge.compiler.frontends import load_forest
-from skforge.compiler.frontends.xgboost import ubjson as _ubjson
-from skforge.compiler.frontends.xgboost.model import _version, forest_from_document
 from skforge.exceptions import InvalidModelError, SkforgeError, UnsupportedModelError
+from skforge.forest.reference import reference_leaves, reference_raw
+from skforge.frontends import load_forest
+from skforge.frontends.xgboost import ubjson as _ubjson
+from skforge.frontends.xgboost.model import _version, forest_from_document
 from tests.answers_of import apply_transform
 from tests.refusals import error_of
 from tests.sklearn_rows import same_bits

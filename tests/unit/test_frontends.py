@@ -9,14 +9,14 @@ import pytest
 from sklearn.tree import DecisionTreeRegressor
 
 import skforge
-from skforge.compiler import frontends
-from skforge.compiler.frontends import Frontend, base, load_forest, register
-from skforge.compiler.frontends.sklearn.ensembles import load_trees as load_sklearn
+from skforge import frontends
 from skforge.exceptions import (
     InvalidModelError,
     ModelNotFoundError,
     UnsupportedModelError,
 )
+from skforge.frontends import Frontend, base, load_forest, register
+from skforge.frontends.sklearn.ensembles import load_trees as load_sklearn
 from tests.refusals import error_of
 
 

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import ScheduleError
+from skforge.forest.forest import Forest
 from skforge.gpu.backend import BACKEND, GPU_LIR_PASSES
 from tests.exactness.forests import drawn, forest, forest_of, tree
 from tests.gpu_gates import Built, barriers, build, constants, of_type, ops

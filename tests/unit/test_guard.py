@@ -15,8 +15,8 @@ import pytest
 
 from skforge import compile_forest
 from skforge.compiler.cost.profile import MachineProfile
-from skforge.compiler.runtime.machine import machine_profile
 from skforge.compiler.target import Target
+from skforge.engine.machine import machine_profile
 from skforge.runtime.loading import load_object
 from tests.exactness.forests import drawn
 from tests.guard import CODE, PROCESS, parts_alone

@@ -10,8 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skforge.compiler.forest.combine import subset
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, TiledForest
 from skforge.compiler.ir.hir.printer import print_hir
 from skforge.compiler.ir.hir.verifier import verify
@@ -24,6 +22,8 @@ from skforge.compiler.passes.hir import (
 from skforge.compiler.schedule.bind import bind
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import CompilerError
+from skforge.forest.combine import subset
+from skforge.forest.forest import Forest
 from tests.refusals import error_of
 from tests.strategies_forest import random_forest
 

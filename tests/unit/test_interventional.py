@@ -7,9 +7,9 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from skforge.compiler.forest.reference import draw_rows
 from skforge.compiler.layouts.background import interactions
 from skforge.compiler.layouts.blocks.paths import trace
+from skforge.forest.reference import draw_rows
 from tests.exactness.forests import drawn
 from tests.oracles.shap_values import interventional_interactions
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from sklearn.tree import DecisionTreeRegressor
 
-from skforge.compiler.forest.reference import draw_rows, reference_raw
-from skforge.compiler.frontends import load_forest
-from skforge.compiler.runtime.kernels import RangeKernels
 from skforge.compiler.schedule.schedule import Schedule
+from skforge.engine.kernels import RangeKernels
 from skforge.exceptions import VerificationError, VerificationWarning
+from skforge.forest.reference import draw_rows, reference_raw
+from skforge.frontends import load_forest
 from skforge.prediction.kernel_checks import ADVICE, KernelChecks, Sample
 
 X = np.random.default_rng(0).normal(size=(80, 3))

@@ -12,14 +12,14 @@ import pytest
 
 from skforge.compiler.defaults.walks import walking_schedules
 from skforge.compiler.driver import Lowered
-from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.verifier import verify_lir
 from skforge.compiler.ir.lir.walk import map_bodies, statements
-from skforge.compiler.runtime.kernels import KernelCache
 from skforge.compiler.schedule import families
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
+from skforge.engine.kernels import KernelCache
+from skforge.forest.arrays import Comparison
 from tests.exactness.forests import forest
 from tests.exactness.sliced import counted
 

@@ -14,9 +14,6 @@ from skforge.compiler import driver
 from skforge.compiler.binning.row_blocks import BlockedBins, plan_row_codes
 from skforge.compiler.binning.rules import ReadingRules, RowAt
 from skforge.compiler.binning.transpose import unpacked
-from skforge.compiler.forest.arrays import Missing
-from skforge.compiler.forest.bins import plan_codes
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.types import scalar_of
@@ -25,9 +22,12 @@ from skforge.compiler.layouts.lanes import lanes
 from skforge.compiler.layouts.lanes.lane_levels import CompleteRest, SparseRest
 from skforge.compiler.layouts.lanes.lane_masks import _interleaved
 from skforge.compiler.passes.hir import normalize_predicates
-from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.schedule.families import lanes_schedule
 from skforge.compiler.target import Target
+from skforge.engine.module import compile_forest
+from skforge.forest.arrays import Missing
+from skforge.forest.bins import plan_codes
+from skforge.forest.forest import Forest
 from tests.exactness.forests import MAKERS, drawn, forest
 from tests.exactness.sliced import counted
 from tests.oracles.codes import encode_rows

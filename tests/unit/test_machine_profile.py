@@ -20,8 +20,8 @@ import pytest
 from skforge.cli import doctor as cli_doctor
 from skforge.cli.main import app
 from skforge.compiler.cost.profile import GENERIC, MachineProfile
-from skforge.compiler.runtime import machine
 from skforge.compiler.target import Target
+from skforge.engine import machine
 from skforge.runtime import object_cache
 
 TARGET = replace(Target.x86_64("v3"), cpu="unheard-of", n_cores=2)

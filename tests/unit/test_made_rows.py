@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sklearn.tree import DecisionTreeRegressor
 
-from skforge.compiler.frontends import load_forest
+from skforge.frontends import load_forest
 from skforge.prediction.made_rows import known_columns, made_rows
 
 

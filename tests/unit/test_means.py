@@ -10,8 +10,8 @@ import pytest
 from sklearn.ensemble import ExtraTreesRegressor, RandomForestRegressor
 from sklearn.tree import DecisionTreeRegressor
 
-from skforge.compiler.forest.means import Means
-from skforge.compiler.frontends import load_forest
+from skforge.forest.means import Means
+from skforge.frontends import load_forest
 
 random = np.random.default_rng(0)
 X = random.normal(size=(80, 3))

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.walk import loops_in
@@ -18,6 +17,7 @@ from skforge.compiler.passes.mir.specialize_depths import MAX_CLASSES
 from skforge.compiler.schedule.directives import Cache, Unroll
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import ScheduleError
+from skforge.forest.reference import reference_raw
 from tests.mir_stages import (
     SAMPLE,
     draw_values,

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skforge.compiler.forest.arrays import Comparison, Missing
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.reference import reference_leaves, reference_raw
 from skforge.compiler.passes.hir import normalize_predicates
+from skforge.forest.arrays import Comparison, Missing
+from skforge.forest.forest import Forest
+from skforge.forest.reference import reference_leaves, reference_raw
 from tests.strategies_forest import edge_rows, random_forest
 
 INF = np.inf

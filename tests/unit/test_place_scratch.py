@@ -7,7 +7,6 @@ import pytest
 
 from skforge.compiler.defaults.cpu import default_schedules
 from skforge.compiler.driver import build_hir, lower
-from skforge.compiler.forest.reference import draw_rows, reference_raw
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import F32, I64, Buffer, Function, Value
@@ -15,10 +14,11 @@ from skforge.compiler.ir.lir.verifier import verify_lir
 from skforge.compiler.ir.lir.walk import statements
 from skforge.compiler.passes.lir import place_scratch
 from skforge.compiler.passes.lir.simplify import constants_of
-from skforge.compiler.runtime.compiling import most_rows
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
+from skforge.engine.compiling import most_rows
 from skforge.exceptions import CompilerError
+from skforge.forest.reference import draw_rows, reference_raw
 from tests.exactness.forests import forest
 from tests.oracles.lir_interpreter import interpret_lir
 from tests.oracles.lir_memory import DTYPES

@@ -12,9 +12,6 @@ from hypothesis import strategies as st
 from skforge.compiler.binning.buckets import bucket_of
 from skforge.compiler.binning.search import Registers
 from skforge.compiler.binning.transpose import WIDE
-from skforge.compiler.forest.arrays import Comparison, Missing
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.reference import evaluate_predicates
 from skforge.compiler.layouts.bitsliced import predicate_table
 from skforge.compiler.layouts.bitsliced.bucket_search import (
     FEW,
@@ -36,6 +33,9 @@ from skforge.compiler.layouts.bitsliced.predicate_table import (
 )
 from skforge.compiler.passes.hir import normalize_predicates
 from skforge.exceptions import ScheduleError
+from skforge.forest.arrays import Comparison, Missing
+from skforge.forest.forest import Forest
+from skforge.forest.reference import evaluate_predicates
 from tests.exactness.forests import drawn
 from tests.exactness.sliced import COUNTS, counted
 from tests.refusals import error_of

@@ -13,9 +13,9 @@ from sklearn.ensemble import ExtraTreesRegressor, RandomForestClassifier
 from xgboost import XGBRegressor
 
 from skforge import load_forest
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.record import forest_in, forest_out
 from skforge.exceptions import InvalidModelError
+from skforge.forest.forest import Forest
+from skforge.forest.record import forest_in, forest_out
 
 X, Y = make_regression(300, 6, random_state=0)
 MODELS = {

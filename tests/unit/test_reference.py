@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from skforge.compiler.forest import reference
-from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
-from skforge.compiler.forest.combine import subset
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.predicates import deduplicate_predicates
-from skforge.compiler.forest.reference import draw_rows, reference_leaves, reference_raw
 from skforge.exceptions import InvalidInputError
+from skforge.forest import reference
+from skforge.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
+from skforge.forest.combine import subset
+from skforge.forest.forest import Forest
+from skforge.forest.predicates import deduplicate_predicates
+from skforge.forest.reference import draw_rows, reference_leaves, reference_raw
 
 ODD = [0.0, -0.0, 1e-45, -1e-45, 1e-36, -2e-35, 1.0, 3.0, -1.0, 40.0, 70.5, 1e30]
 ODD += [-0.5, -0.999, 1e-35, ZERO_THRESHOLD, 1.00000003e-35]
@@ -191,7 +191,7 @@ def test_chunks_of_rows_change_nothing(monkeypatch):
     forest = random_forest(3)
     rows = odd_rows(np.float32)
     whole = reference_leaves(forest, rows)
-    monkeypatch.setattr("skforge.compiler.forest.reference._CELLS", 10 * forest.n_trees)
+    monkeypatch.setattr("skforge.forest.reference._CELLS", 10 * forest.n_trees)
     assert_array_equal(reference_leaves(forest, rows), whole)
 
 

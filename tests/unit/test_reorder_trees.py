@@ -8,10 +8,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skforge.compiler.forest.combine import subset
-from skforge.compiler.forest.reference import reference_leaves
 from skforge.compiler.ir.hir.verifier import verify_tiles
 from skforge.compiler.passes.hir import reorder_trees, tile_nodes
+from skforge.forest.combine import subset
+from skforge.forest.reference import reference_leaves
 from tests.strategies_forest import edge_rows, random_forest
 from tests.tile_walk import tile_leaves
 

@@ -7,17 +7,17 @@ import pytest
 
 from skforge.compiler import driver
 from skforge.compiler.backend import backend_of
-from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.printer import print_lir
 from skforge.compiler.ir.lir.walk import statements
 from skforge.compiler.layouts import base as representations
 from skforge.compiler.layouts import encoding as encodings
-from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.schedule.directives import Interleave, Unroll
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
+from skforge.engine.module import compile_forest
 from skforge.exceptions import ScheduleError
+from skforge.forest.arrays import Missing
 from tests import toy_blocks, toy_representation
 from tests.exactness.forests import drawn, forest
 

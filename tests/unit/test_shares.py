@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.runtime import shares
-from skforge.compiler.runtime.module import compile_forest
-from skforge.compiler.runtime.shares import Shares
 from skforge.compiler.schedule.families import bitsliced_schedule, lanes_schedule
 from skforge.compiler.schedule.schedule import Schedule
+from skforge.engine import shares
+from skforge.engine.module import compile_forest
+from skforge.engine.shares import Shares
+from skforge.forest.forest import Forest
 from tests.exactness.forests import drawn, forest
 
 FOREST = drawn(100, 6)

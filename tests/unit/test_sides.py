@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from skforge.compiler.binning.rules import ReadingRules, set_numbers
-from skforge.compiler.forest.arrays import Comparison, Missing
-from skforge.compiler.forest.bins import THRESHOLDS, missing_right
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.reference import evaluate_predicates
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import Buffer, Vec
 from skforge.compiler.passes.hir import normalize_predicates
+from skforge.forest.arrays import Comparison, Missing
+from skforge.forest.bins import THRESHOLDS, missing_right
+from skforge.forest.forest import Forest
+from skforge.forest.reference import evaluate_predicates
 from tests.exactness.forests import forest
 from tests.lir_tools import buffer_of, run
 from tests.strategies_forest import edge_rows

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skforge.compiler import driver
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.bitsliced import sliced_layout
 from skforge.compiler.layouts.bitsliced.sliced_layout import (
     FOLD_LIMIT,
@@ -28,6 +27,7 @@ from skforge.compiler.layouts.bitsliced.sliced_layout import (
 )
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
+from skforge.forest.forest import Forest
 from tests.exactness.forests import drawn, forest_of, tree
 from tests.exactness.sliced import MAKERS, chain, even, forest, grown, sliced
 from tests.refusals import error_of

@@ -8,11 +8,11 @@ import pytest
 from skforge.compiler import driver
 from skforge.compiler.binning.search import Registers
 from skforge.compiler.binning.transpose import RUN, WIDE_PART
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.walk import statements
 from skforge.compiler.layouts.bitsliced.sliced_layout import OPS_A_TURN
 from skforge.compiler.target import Target
+from skforge.forest.forest import Forest
 from tests.exactness.forests import drawn, forest_of, tree
 from tests.exactness.sliced import counted, grown, sliced
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from skforge.compiler import system
-from skforge.compiler.forest import arrays
 from skforge.compiler.target import Target
+from skforge.forest import arrays
 
 V3 = Target.x86_64("v3")
 WINDOWS = replace(V3, triple="x86_64-pc-windows-msvc-elf")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from skforge.compiler.frontends.pipeline.codes import MANY, TextCodes
+from skforge.frontends.pipeline.codes import MANY, TextCodes
 from skforge.sources.column_readers import TableReader
 
 pd = pytest.importorskip("pandas")

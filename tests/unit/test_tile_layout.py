@@ -11,10 +11,6 @@ from hypothesis import strategies as st
 
 from skforge.compiler.binning.buckets import Buckets, CodePlaces, bucket_of
 from skforge.compiler.cost.counts import ForestCounts
-from skforge.compiler.forest.arrays import Missing
-from skforge.compiler.forest.bins import THRESHOLDS, column_count, plan_codes
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.reference import reference_leaves
 from skforge.compiler.layouts.blocks.block_sums import TOGETHER, leaf_table
 from skforge.compiler.layouts.tiles.tile_layout import (
     LANES,
@@ -25,6 +21,10 @@ from skforge.compiler.layouts.tiles.tile_layout import (
 )
 from skforge.compiler.passes.hir import normalize_predicates, tile_nodes
 from skforge.compiler.target import Target
+from skforge.forest.arrays import Missing
+from skforge.forest.bins import THRESHOLDS, column_count, plan_codes
+from skforge.forest.forest import Forest
+from skforge.forest.reference import reference_leaves
 from tests.exactness.forests import drawn, forest, forest_of, rows_for, tree
 from tests.oracles.codes import encode_rows
 from tests.strategies_forest import random_forest

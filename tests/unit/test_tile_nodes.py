@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skforge.compiler.forest.combine import subset
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.reference import reference_leaves
 from skforge.compiler.ir.hir.nodes import TiledForest, shapes
 from skforge.compiler.passes.hir import tile_nodes
 from skforge.exceptions import ScheduleError
+from skforge.forest.combine import subset
+from skforge.forest.forest import Forest
+from skforge.forest.reference import reference_leaves
 from tests.refusals import error_of
 from tests.strategies_forest import edge_rows, random_forest
 from tests.tile_walk import tile_leaves

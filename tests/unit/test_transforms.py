@@ -11,14 +11,14 @@ import pytest
 from sklearn.ensemble import AdaBoostRegressor
 from sklearn.tree import DecisionTreeRegressor
 
-from skforge.compiler.forest.outputs import OutputFunction, OutputSpec
-from skforge.compiler.forest.record import forest_in, forest_out
-from skforge.compiler.frontends import load_forest
-from skforge.compiler.outputs import library, onnx, sklearn
-from skforge.compiler.outputs.functions import FUNCTIONS, FunctionName
-from skforge.compiler.outputs.library import HOST, total
-from skforge.compiler.outputs.steps import inlier_length
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
+from skforge.forest.outputs import OutputFunction, OutputSpec
+from skforge.forest.record import forest_in, forest_out
+from skforge.frontends import load_forest
+from skforge.outputs import library, onnx, sklearn
+from skforge.outputs.functions import FUNCTIONS, FunctionName
+from skforge.outputs.library import HOST, total
+from skforge.outputs.steps import inlier_length
 from tests.answers_of import apply_transform, decide, predict_proba
 from tests.outputs_of import XGBOOST
 from tests.refusals import error_of

@@ -8,9 +8,9 @@ from multiprocessing import current_process
 import numpy as np
 import pytest
 
-from skforge.compiler.runtime.kernels import KernelCache
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
+from skforge.engine.kernels import KernelCache
 from skforge.exceptions import InvalidInputError
 from skforge.tuning.measure import bench as rows
 from skforge.tuning.measure.bench import Bench, SampleRows

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from skforge.compiler import driver
-from skforge.compiler.forest.reference import draw_rows, reference_raw
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.printer import print_mir
 from skforge.compiler.ir.mir.verifier import verify_mir
@@ -15,6 +14,7 @@ from skforge.compiler.schedule.families import lanes_schedule
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
+from skforge.forest.reference import draw_rows, reference_raw
 from tests.exactness.checks import assert_same_bits
 from tests.exactness.forests import drawn, forest
 from tests.mir_stages import stages_of

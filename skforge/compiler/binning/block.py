@@ -34,12 +34,12 @@ from skforge.compiler.binning.rules import (
 )
 from skforge.compiler.binning.search import Registers
 from skforge.compiler.binning.transpose import ColumnTile, tile_starts, transpose
-from skforge.compiler.forest import bins
-from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import F32, I32, I64, U32, Buffer, Scalar, Value, Vec
 from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.target import Target
+from skforge.forest import bins
+from skforge.forest.arrays import Comparison, Missing
 
 #: Rows transposed together: their words stay in L2 for 4000 columns.
 PART = 128

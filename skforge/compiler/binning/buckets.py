@@ -30,13 +30,13 @@ import numpy as np
 from skforge._typing import Array, Int32s, Int64s, Uint32s
 from skforge.compiler.binning.row_gather import GatheredBins
 from skforge.compiler.binning.rules import BlockRows, ReadingRules, ThresholdPool
-from skforge.compiler.forest.arrays import Missing
-from skforge.compiler.forest.bins import CodeTable, missing_right
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import I32, I64, U16, U32, Buffer, Value, Vec
 from skforge.compiler.ir.lir.types import scalar_of
+from skforge.forest.arrays import Missing
+from skforge.forest.bins import CodeTable, missing_right
+from skforge.forest.forest import Forest
 
 #: Most buckets of a column, and buckets for each threshold.
 MAX_BUCKETS, BUCKETS_EACH = 4096, 2

@@ -25,12 +25,12 @@ import numpy as np
 
 from skforge._typing import Array, Bools, Int32s, Int64s, Uint32s
 from skforge.compiler.binning.rules import ReadingRules, RowAt, set_answers
-from skforge.compiler.forest.arrays import Comparison, Missing
-from skforge.compiler.forest.bins import TestColumns
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import I64, Buffer, Value, Vec
 from skforge.compiler.ir.lir.types import Part, scalar_of
+from skforge.forest.arrays import Comparison, Missing
+from skforge.forest.bins import TestColumns
+from skforge.forest.forest import Forest
 
 #: Most words of a set in a table, and approximate most bytes of all tables; each larger
 #: set is a test of its own.

@@ -38,13 +38,13 @@ from skforge.compiler.binning.rules import (
     ThresholdPool,
     set_numbers,
 )
-from skforge.compiler.forest import bins
-from skforge.compiler.forest.arrays import Comparison, Missing
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import I64, U32, Value, Vec
 from skforge.compiler.ir.lir.types import Part, scalar_of
 from skforge.compiler.target import Target
+from skforge.forest import bins
+from skforge.forest.arrays import Comparison, Missing
+from skforge.forest.forest import Forest
 
 #: Thresholds compared at once; a byte can count at most 16 blocks of them.
 BLOCK = 16

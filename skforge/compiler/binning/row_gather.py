@@ -24,11 +24,11 @@ import numpy as np
 
 from skforge._typing import Array
 from skforge.compiler.binning.rules import BlockRows, ReadingRules, set_numbers
-from skforge.compiler.forest.arrays import Comparison, Missing
-from skforge.compiler.forest.bins import CodeTable, code_stride, missing_right
 from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import I64, Buffer, Scalar, Type, Value, Vec
 from skforge.compiler.ir.lir.types import scalar_of
+from skforge.forest.arrays import Comparison, Missing
+from skforge.forest.bins import CodeTable, code_stride, missing_right
 
 
 class GatheredBins:

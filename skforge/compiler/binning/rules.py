@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge._typing import Array, Bools, Int64s, Uint32s
-from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
-from skforge.compiler.forest.bins import THRESHOLDS
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import I64, U32, Buffer, CompareOp, Value
+from skforge.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
+from skforge.forest.bins import THRESHOLDS
+from skforge.forest.forest import Forest
 
 AnyArray = Array
 

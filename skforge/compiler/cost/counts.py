@@ -15,9 +15,6 @@ from skforge.compiler.binning.category_rows import set_groups
 from skforge.compiler.binning.search import Registers
 from skforge.compiler.binning.transpose import WIDE, tile_starts
 from skforge.compiler.cost.shape import ForestShape
-from skforge.compiler.forest.arrays import Comparison, Missing, fronts_of
-from skforge.compiler.forest.bins import column_count, tested_columns
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.bitsliced import predicate_table, sliced_layout
 from skforge.compiler.layouts.bitsliced.predicate_lines import narrows
 from skforge.compiler.layouts.bitsliced.predicate_table import SETS, SETS_A_BYTE
@@ -31,6 +28,9 @@ from skforge.compiler.layouts.tiles.tile_rows import TOP_FEATURES
 from skforge.compiler.layouts.tiles.tile_rows import refusal as values_refusal
 from skforge.compiler.layouts.tiles.tiles import MAX_COLUMNS, MAX_TREES
 from skforge.compiler.target import Target
+from skforge.forest.arrays import Comparison, Missing, fronts_of
+from skforge.forest.bins import column_count, tested_columns
+from skforge.forest.forest import Forest
 
 Counts = Float64s
 

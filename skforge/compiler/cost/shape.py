@@ -8,13 +8,13 @@ import numpy as np
 
 from skforge._compat import cached_property
 from skforge._typing import Int32s
-from skforge.compiler.forest.bins import column_count
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.base import BlockRepresentation
 from skforge.compiler.layouts.bitsliced.predicate_table import refusal
 from skforge.compiler.layouts.bitsliced.sliced_layout import fits_bits, size_in_bytes
 from skforge.compiler.passes.hir import normalize_predicates
 from skforge.compiler.target import Target
+from skforge.forest.bins import column_count
+from skforge.forest.forest import Forest
 
 #: Deeper trees are walked with leaf checks, because each unrolled hop costs code.
 UNROLL_LIMIT = 10

@@ -7,12 +7,12 @@ measurements on one AVX-512 core (100 trees of depth 8); the comments have the n
 from __future__ import annotations
 
 from skforge.compiler.cost.shape import ForestShape
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.nodes.records import CACHE_LINE
 from skforge.compiler.schedule import families
 from skforge.compiler.schedule.ranges import BATCH_RANGES, BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
+from skforge.forest.forest import Forest
 
 #: Walks in flight. For 16 rows of one tree, 8 are 30-40 % slower, 12 and 24 8-17 %
 #: (airline, year_prediction_msd). For one row of 1000 columns or more, walked, 10 trees

@@ -34,8 +34,6 @@ from skforge.compiler.binning.rules import (
     ReadingRules,
     RowAt,
 )
-from skforge.compiler.forest.bins import CodeTable, code_dtype, plan_codes
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, TiledForest
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import Buffer, Scalar, Value, Vec
@@ -46,6 +44,8 @@ from skforge.compiler.schedule.bound import BoundNest, marked
 from skforge.compiler.schedule.directives import CachePredicates, Quantize
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
+from skforge.forest.bins import CodeTable, code_dtype, plan_codes
+from skforge.forest.forest import Forest
 
 
 @dataclass(frozen=True, slots=True)

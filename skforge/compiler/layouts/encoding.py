@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge._typing import Array, Bools, Int32s, Uint32s
-from skforge.compiler.forest.arrays import Comparison, Missing
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import Value
 from skforge.exceptions import UnsupportedModelError
+from skforge.forest.arrays import Comparison, Missing
+from skforge.forest.forest import Forest
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from skforge._typing import Array, Bools, Int64s
-from skforge.compiler.forest.forest import Forest
+from skforge.forest.forest import Forest
 
 #: Levels of even trees: bit logic loads the leaves of those with more than eight.
 MAX_EVEN = 16

@@ -25,7 +25,6 @@ from operator import mul, or_, xor
 
 from skforge.compiler.binning.block import quantize_block
 from skforge.compiler.binning.rules import BlockRows, ReadingRules, RowAt
-from skforge.compiler.forest.bins import code_stride
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import b
@@ -46,6 +45,7 @@ from skforge.compiler.passes.mir.reduces import (
 )
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError
+from skforge.forest.bins import code_stride
 
 #: A loop of hops runs as fast as unrolled hops and compiles three times faster
 #: (8 walks of 8 hops: 0.55 us a row both ways, 33 ms against 100 ms).

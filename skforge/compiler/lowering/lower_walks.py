@@ -18,13 +18,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from skforge.compiler.binning.rules import ReadingRules
-from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import F32, I64, U32, Value
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.layouts.base import Cursor, WalkLayout, node_scalar
 from skforge.compiler.layouts.encoding import EncodedTests
 from skforge.compiler.lowering.kernel import LoweringState, RowView
+from skforge.forest.arrays import Comparison, Missing
 
 
 class WalkLowering:

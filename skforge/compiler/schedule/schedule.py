@@ -10,10 +10,10 @@ from inspect import signature
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.schedule import apply, bind, serialize
 from skforge.compiler.schedule import directives as d
 from skforge.exceptions import InvalidInputError, ScheduleError
+from skforge.forest.forest import Forest
 
 if TYPE_CHECKING:
     from skforge.compiler.schedule.bound import BoundNest

@@ -19,9 +19,9 @@ import numpy as np
 from skforge._typing import Array
 from skforge.compiler.ir.lir.nodes import Scalar
 from skforge.compiler.ir.lir.types import dtype_of, scalar_of
-from skforge.compiler.runtime.arrays import USED_BY, is_forked
 from skforge.compiler.target import Target
 from skforge.config import launch_graphs
+from skforge.engine.arrays import USED_BY, is_forked
 from skforge.exceptions import InvalidInputError, TargetError
 from skforge.gpu.codegen.host_plan import POINTER, Argument, KernelCall
 from skforge.gpu.codegen.writer import PRELUDE

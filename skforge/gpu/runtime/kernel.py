@@ -25,8 +25,8 @@ import numpy as np
 
 from skforge._typing import Array
 from skforge.compiler.driver import Lowered
-from skforge.compiler.runtime.kernels import Kernel
 from skforge.compiler.target import Target
+from skforge.engine.kernels import Kernel
 from skforge.exceptions import CompilerError, TargetError
 from skforge.gpu.codegen.emitter import emit_gpu
 from skforge.gpu.codegen.host_plan import HostPlan, HostRun, KernelCall

@@ -15,16 +15,16 @@ import numpy as np
 
 from skforge._typing import Array, Int32s
 from skforge.compiler.backend import OnDevice
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.leaves import not_sums
-from skforge.compiler.forest.mistakes import check_shape
-from skforge.compiler.forest.rows import read_columns
-from skforge.compiler.outputs.library import ArrayLibrary, library_of
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, TargetError, UnsupportedModelError
+from skforge.forest.forest import Forest
+from skforge.forest.leaves import not_sums
+from skforge.forest.mistakes import check_shape
+from skforge.forest.rows import read_columns
 from skforge.gpu.runtime import cupy
 from skforge.gpu.runtime.cupy import CupyDevice
 from skforge.gpu.runtime.device import MOST_ELEMENTS
+from skforge.outputs.library import ArrayLibrary, library_of
 
 if TYPE_CHECKING:
     from skforge.compiler.ir.mir.nodes import Element

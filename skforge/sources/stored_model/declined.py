@@ -15,8 +15,8 @@ from typing import Any, NoReturn, TypeAlias
 import numpy as np
 
 from skforge._compat import no_warnings
-from skforge.compiler.forest import frames, mistakes
 from skforge.exceptions import InvalidInputError, shortened, with_article
+from skforge.forest import frames, mistakes
 from skforge.runtime.mapping_values import is_missing, is_real
 from skforge.sources.stored_model.model import StoredModel
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.frontends.base import Frontend, register
 from skforge.exceptions import SourceNeededError
+from skforge.forest.forest import Forest
+from skforge.frontends.base import Frontend, register
 
 if TYPE_CHECKING:
     from sklearn.utils import Tags
@@ -168,7 +168,7 @@ def _is_json(value: Any) -> bool:
 def _is_whole(model: StoredModel) -> bool:
     if model.whole is None:
         return True
-    from skforge.compiler.frontends.wrappers.model import is_whole
+    from skforge.frontends.wrappers.model import is_whole
 
     return is_whole(model.whole)
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from skforge._compat import no_warnings
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.frontends import base, members
-from skforge.compiler.frontends.base import last_step
 from skforge.exceptions import UnsupportedModelError
+from skforge.forest.forest import Forest
+from skforge.frontends import base, members
+from skforge.frontends.base import last_step
 from skforge.runtime.records import fields_of
 from skforge.sources.base import METHODS as OF_SCORES
 from skforge.sources.base import Source, UnsureError, adapter_of

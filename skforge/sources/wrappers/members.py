@@ -17,13 +17,13 @@ import numpy as np
 from joblib import effective_n_jobs, parallel_config
 
 from skforge._compat import no_warnings
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.frontends.base import is_pipeline
-from skforge.compiler.frontends.members import fitted_members, with_members
-from skforge.compiler.frontends.pipeline.split import StepPart, table_text
-from skforge.compiler.frontends.pipeline.transformers import first_reader
-from skforge.compiler.runtime.rows import forest_rows
+from skforge.engine.rows import forest_rows
 from skforge.exceptions import UnsupportedModelError
+from skforge.forest.forest import Forest
+from skforge.frontends.base import is_pipeline
+from skforge.frontends.members import fitted_members, with_members
+from skforge.frontends.pipeline.split import StepPart, table_text
+from skforge.frontends.pipeline.transformers import first_reader
 from skforge.runtime.mappings import MappingColumns
 from skforge.sources.base import METHODS as _METHODS
 from skforge.sources.base import Answers, Source

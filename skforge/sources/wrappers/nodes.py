@@ -19,12 +19,12 @@ from sklearn.model_selection import FixedThresholdClassifier
 from sklearn.preprocessing import LabelEncoder
 from sklearn.utils.multiclass import type_of_target
 
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.frontends.base import class_name
-from skforge.compiler.frontends.members import TUNED, with_members
-from skforge.compiler.frontends.wrappers.model import WrappedPart
-from skforge.compiler.outputs.functions import FUNCTIONS
-from skforge.compiler.outputs.library import HOST
+from skforge.forest.forest import Forest
+from skforge.frontends.base import class_name
+from skforge.frontends.members import TUNED, with_members
+from skforge.frontends.wrappers.model import WrappedPart
+from skforge.outputs.functions import FUNCTIONS
+from skforge.outputs.library import HOST
 from skforge.sources.base import METHODS, Array, Source, UnsureError
 
 #: From all raw scores to a member's answer.

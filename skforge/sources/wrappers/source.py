@@ -11,23 +11,23 @@ from typing import Any
 
 import numpy as np
 
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.frames import placed
-from skforge.compiler.forest.reference import draw_rows
-from skforge.compiler.frontends import members as kinds
-from skforge.compiler.frontends import read_forests
-from skforge.compiler.frontends.base import class_name, is_pipeline, unwrap
-from skforge.compiler.frontends.wrappers.model import (
-    WrappedPart,
-    has_answers,
-    taken_apart,
-)
-from skforge.compiler.outputs.steps import Refused
 from skforge.exceptions import (
     InvalidInputError,
     InvalidModelError,
     UnsupportedModelError,
 )
+from skforge.forest.forest import Forest
+from skforge.forest.frames import placed
+from skforge.forest.reference import draw_rows
+from skforge.frontends import members as kinds
+from skforge.frontends import read_forests
+from skforge.frontends.base import class_name, is_pipeline, unwrap
+from skforge.frontends.wrappers.model import (
+    WrappedPart,
+    has_answers,
+    taken_apart,
+)
+from skforge.outputs.steps import Refused
 from skforge.runtime.mappings import MappingColumns
 from skforge.sources import base
 from skforge.sources.known_forms import ReadForm

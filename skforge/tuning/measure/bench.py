@@ -17,16 +17,16 @@ import numpy as np
 from skforge._compat import cached_property
 from skforge._typing import Array
 from skforge.compiler.cost.estimate import distinct_rows
-from skforge.compiler.forest.arrays import Missing
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.reference import (
+from skforge.engine.readers import reader_of
+from skforge.engine.rows import forest_rows
+from skforge.forest.arrays import Missing
+from skforge.forest.forest import Forest
+from skforge.forest.reference import (
     differing_rows,
     draw_rows,
     reference_raw,
     sum_limits,
 )
-from skforge.compiler.runtime.readers import reader_of
-from skforge.compiler.runtime.rows import forest_rows
 
 if TYPE_CHECKING:
     from skforge.tuning.measure.measure import Runner

@@ -25,18 +25,18 @@ from skforge._typing import Array
 from skforge.compiler.backend import backend_of
 from skforge.compiler.cost.estimate import CostEstimate
 from skforge.compiler.driver import Lowered
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.ir.lir.printer import print_lir
-from skforge.compiler.runtime.cpu.code import MachineCode
-from skforge.compiler.runtime.cpu.jit import compile_functions
-from skforge.compiler.runtime.cpu.threads import parallel_for_pointer, resolve_n_jobs
-from skforge.compiler.runtime.kernels import AnyKernel, Kernel, KernelCache, raw_scores
-from skforge.compiler.runtime.machine import machine_profile
-from skforge.compiler.runtime.shares import Shares
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.system import clock, clock_call
 from skforge.compiler.target import Target
+from skforge.engine.cpu.code import MachineCode
+from skforge.engine.cpu.jit import compile_functions
+from skforge.engine.cpu.threads import parallel_for_pointer, resolve_n_jobs
+from skforge.engine.kernels import AnyKernel, Kernel, KernelCache, raw_scores
+from skforge.engine.machine import machine_profile
+from skforge.engine.shares import Shares
+from skforge.forest.forest import Forest
 from skforge.tuning.machines import machine_of
 
 

@@ -11,17 +11,16 @@ from typing import Any
 from skforge._compat import cached_property
 from skforge.compiler.backend import backend_of
 from skforge.compiler.cost.shape import ForestShape
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.layouts import base as representations
-from skforge.compiler.runtime import machine
-from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
-from skforge.compiler.runtime.kernels import KernelCache
-from skforge.compiler.runtime.targets import default_table
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.config import tuning_seconds
+from skforge.engine import machine
+from skforge.engine.cpu.threads import resolve_n_jobs
+from skforge.engine.kernels import KernelCache
+from skforge.engine.targets import default_table
 from skforge.exceptions import (
     ScheduleError,
     SkforgeError,
@@ -29,6 +28,7 @@ from skforge.exceptions import (
     warn,
     with_article,
 )
+from skforge.forest.forest import Forest
 from skforge.tuning.machines import machine_of
 from skforge.tuning.measure.bench import BATCH_BYTES
 from skforge.tuning.measure.measure import KernelMeasurer, Measurer

@@ -7,9 +7,9 @@ from itertools import islice
 
 import numpy as np
 
-from skforge.compiler.forest.arrays import Comparison, Missing
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, TiledForest
+from skforge.forest.arrays import Comparison, Missing
+from skforge.forest.forest import Forest
 
 _DRAWN_ITEMS = 128  # items in the largest forest drawn whole
 _DRAWN_RUNS = 16

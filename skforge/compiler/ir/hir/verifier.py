@@ -7,10 +7,10 @@ from typing import Any, NoReturn
 import numpy as np
 
 from skforge._typing import Array
-from skforge.compiler.forest.arrays import Comparison
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir import nodes
 from skforge.exceptions import CompilerError
+from skforge.forest.arrays import Comparison
+from skforge.forest.forest import Forest
 
 
 def verify(hir: nodes.PredictEnsemble) -> None:

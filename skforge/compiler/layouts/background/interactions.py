@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge._typing import Array, Bools, Float64s, Int64s
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.reference import cast_rows, evaluate_predicates
 from skforge.compiler.layouts.blocks.paths import Paths, edges_above, trace
+from skforge.forest.forest import Forest
+from skforge.forest.reference import cast_rows, evaluate_predicates
 
 #: Most features of a leaf for which the values of all pairs of patterns are kept.
 _KEPT = 7

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from skforge._typing import Bools, Float64s, Int64s
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.background.tables import Preorder
 from skforge.compiler.layouts.blocks.paths import Paths, edges_above, trace
 from skforge.compiler.layouts.blocks.tree_block import Trees
+from skforge.forest.forest import Forest
 
 #: Bits of a pattern, and features of a leaf that has tables, at most.
 MOST_BITS = 12

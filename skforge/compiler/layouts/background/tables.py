@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from skforge._typing import Array, Bools, Float64s, Int64s, Uint64s
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.reference import evaluate_predicates
 from skforge.compiler.layouts.blocks.paths import Paths, trace
 from skforge.compiler.layouts.blocks.tree_block import Trees
+from skforge.forest.forest import Forest
+from skforge.forest.reference import evaluate_predicates
 
 
 @dataclass(frozen=True, slots=True, eq=False)

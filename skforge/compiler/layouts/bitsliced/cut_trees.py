@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge._typing import Array, Bools, Float64s, Int64s
-from skforge.compiler.forest.forest import Forest
+from skforge.forest.forest import Forest
 
 #: Depth to which subtrees are considered: each step of a path costs an operation.
 SEARCH_DEPTH = 14

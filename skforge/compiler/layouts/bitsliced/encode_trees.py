@@ -23,13 +23,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge._typing import Array, Bools, Int32s, Int64s
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.bitsliced.cut_trees import (
     Step,
     TreeParts,
     cut_trees,
     in_preorder,
 )
+from skforge.forest.forest import Forest
 
 #: Odd factors of the halves of a key; products modulo 2**64 spread over the high bits.
 _FACTORS = np.array([[0x9E3779B97F4A7C15], [0xC2B2AE3D27D4EB4F]], np.uint64)

@@ -28,9 +28,6 @@ import numpy as np
 
 from skforge.compiler.binning.rules import BlockRows, ReadingRules
 from skforge.compiler.binning.transpose import WIDE, WIDE_PART, ColumnTile, store_masks
-from skforge.compiler.forest.arrays import Comparison
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.predicates import round_thresholds
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import F32, I64, U8, U32, Buffer, Value, Vec
@@ -45,6 +42,9 @@ from skforge.compiler.layouts.bitsliced.predicate_table import (
 )
 from skforge.compiler.layouts.bitsliced.sliced_layout import BlockOfBits
 from skforge.compiler.layouts.bitsliced.ties import Compared, Noted, Ties
+from skforge.forest.arrays import Comparison
+from skforge.forest.forest import Forest
+from skforge.forest.predicates import round_thresholds
 
 #: Rounding values pays off from this many tests a feature.
 WORTH = 10

@@ -19,9 +19,6 @@ from skforge._typing import Array, Bools, Int32s, Int64s
 from skforge.compiler.binning import rules
 from skforge.compiler.binning.search import Registers
 from skforge.compiler.binning.transpose import WIDE, tile_starts
-from skforge.compiler.forest.arrays import Comparison, Missing
-from skforge.compiler.forest.bins import TestColumns
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.nodes import Value
 from skforge.compiler.layouts.bitsliced.bucket_search import (
     MOST_BYTES,
@@ -29,6 +26,9 @@ from skforge.compiler.layouts.bitsliced.bucket_search import (
     table_of_few,
 )
 from skforge.exceptions import ScheduleError
+from skforge.forest.arrays import Comparison, Missing
+from skforge.forest.bins import TestColumns
+from skforge.forest.forest import Forest
 
 #: Kinds of job: compare each threshold, category sets, tables of sets; another kind is
 #: the levels of a search, added to ``BUCKETS`` if it is by buckets of one threshold, or

@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 
 from skforge._typing import Array, Bools, Int32s, Int64s
 from skforge.compiler.binning.search import Registers
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.bitsliced.cut_trees import ranges
 from skforge.compiler.layouts.bitsliced.encode_trees import EncodedTrees, encode_trees
 from skforge.compiler.layouts.even_trees import children, even_trees, leaf_counts
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
+from skforge.forest.forest import Forest
 
 _T = TypeVar("_T")
 

@@ -26,8 +26,6 @@ import numpy as np
 from skforge._typing import Array
 from skforge.compiler.binning.rules import BlockRows, ReadingRules
 from skforge.compiler.binning.transpose import ColumnTile
-from skforge.compiler.forest.arrays import Comparison
-from skforge.compiler.forest.predicates import round_thresholds
 from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import (
     F32,
@@ -43,6 +41,8 @@ from skforge.compiler.layouts.bitsliced.predicate_table import (
     PredicateJob,
     PredicateTable,
 )
+from skforge.forest.arrays import Comparison
+from skforge.forest.predicates import round_thresholds
 
 #: The differences of bit patterns, plus one, up to which a value may tie.
 NEAR = 2

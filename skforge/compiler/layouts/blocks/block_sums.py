@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from skforge._typing import Array, Float64s, Int32s, Uint64s
 from skforge.compiler.binning.buckets import BucketBins, CodePlaces
 from skforge.compiler.binning.rules import BlockRows, Model, ReadingRules
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir.builder import b, parts
 from skforge.compiler.ir.lir.nodes import I64, U16, Buffer, Value, Vec
 from skforge.compiler.layouts.base import BlockCode
 from skforge.compiler.target import Target
+from skforge.forest.forest import Forest
 
 #: If more than half of this many vectors are distinct, duplicates are not searched.
 SAMPLE = 10_000

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from skforge._typing import Bools, Float64s, Int64s
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.means import shares
+from skforge.forest.forest import Forest
+from skforge.forest.means import shares
 
 
 @dataclass(frozen=True, slots=True, eq=False)

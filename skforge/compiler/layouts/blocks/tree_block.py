@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 
 from skforge._typing import Array, Float64s, Int64s
 from skforge.compiler.binning.rules import BlockRows, ReadingRules, set_numbers
-from skforge.compiler.forest.arrays import Comparison, Missing
-from skforge.compiler.forest.bins import TestColumns
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import b, with_lanes
 from skforge.compiler.ir.lir.nodes import I64, U8, U16, Buffer, Scalar, Value, Vec
 from skforge.compiler.layouts.base import BlockCode
 from skforge.compiler.layouts.blocks.paths import Paths
+from skforge.forest.arrays import Comparison, Missing
+from skforge.forest.bins import TestColumns
+from skforge.forest.forest import Forest
 
 #: The words that hold a bit for each row of a block.
 WORDS: dict[int, Scalar | Vec] = {

@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 
 from skforge.compiler.binning.rules import ReadingRules
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.means import Means
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import F64, Buffer, Value
@@ -30,6 +28,8 @@ from skforge.compiler.layouts.contributions.walk import (
 )
 from skforge.compiler.schedule.bound import BoundLoop, every_loop
 from skforge.compiler.target import Target
+from skforge.forest.forest import Forest
+from skforge.forest.means import Means
 
 
 class PointCode(ContributionCode):

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from skforge._typing import Bools, Int64s
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.blocks.paths import Paths, edges_above
+from skforge.forest.forest import Forest
 
 
 @dataclass(frozen=True, slots=True, eq=False)

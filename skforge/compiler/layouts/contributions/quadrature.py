@@ -36,9 +36,9 @@ from typing import Any
 import numpy as np
 
 from skforge._typing import Array, Bools, Float64s, Int32s, Int64s
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.blocks.paths import Paths
 from skforge.compiler.layouts.contributions.order import Order
+from skforge.forest.forest import Forest
 
 #: Most points of one walk. More are walked in several turns.
 MOST_POINTS = 8

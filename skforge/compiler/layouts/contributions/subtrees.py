@@ -21,9 +21,9 @@ from itertools import product
 import numpy as np
 
 from skforge._typing import Array, Bools, Float64s, Int64s
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.blocks.paths import Paths
 from skforge.compiler.layouts.contributions import quadrature
+from skforge.forest.forest import Forest
 
 #: Most nodes of a subtree.
 MOST_NODES = 4

@@ -50,10 +50,10 @@ import numpy as np
 from skforge._typing import Array, Bools, Int32s
 from skforge.compiler.binning.category_rows import CategoryRows, SetClasses, by_classes
 from skforge.compiler.binning.rules import Model
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import I64, U8, U32, Value, Vec
 from skforge.compiler.ir.lir.types import Part, scalar_of
+from skforge.forest.forest import Forest
 
 #: Rank of a test that sends every row left.
 NEVER_RIGHT = 255

@@ -29,12 +29,12 @@ from skforge._typing import Array, Bools, Int32s, Int64s, Uint64s
 from skforge.compiler.binning.category_rows import CategoryRows, SetClasses, by_classes
 from skforge.compiler.binning.rules import Model
 from skforge.compiler.binning.transpose import unpacked
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import I64, U8, U16, U32, Scalar, Value, Vec
 from skforge.compiler.ir.lir.types import Part, scalar_of
 from skforge.compiler.layouts.even_trees import leaf_counts
 from skforge.compiler.layouts.lanes import lane_levels
+from skforge.forest.forest import Forest
 
 _T = TypeVar("_T")
 

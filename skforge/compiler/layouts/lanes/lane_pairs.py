@@ -21,12 +21,12 @@ import numpy as np
 
 from skforge._typing import Array, Int32s
 from skforge.compiler.binning.rules import Model
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import I64, U8, Value, Vec
 from skforge.compiler.ir.lir.types import Part
 from skforge.compiler.layouts.lanes.lane_levels import NEVER_RIGHT, RowTests, descend
 from skforge.compiler.target import Target
+from skforge.forest.forest import Forest
 
 #: Trees and rows of a vector, and their pairs: a byte each.
 TREES, ROWS, PAIRS = 8, 8, 64

@@ -9,10 +9,10 @@ import numpy as np
 from skforge._typing import Int32s
 from skforge.compiler.binning.category_rows import set_groups
 from skforge.compiler.binning.rules import Model
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import b, parts
 from skforge.compiler.ir.lir.nodes import I64, Buffer, Value, Vec
+from skforge.forest.forest import Forest
 
 #: Most registers that hold sums.
 MOST_REGISTERS = 8

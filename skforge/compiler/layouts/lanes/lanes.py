@@ -24,9 +24,6 @@ from skforge.compiler.binning.row_blocks import (
     plan_row_codes,
 )
 from skforge.compiler.binning.rules import Model, ReadingRules, RowAt
-from skforge.compiler.forest.arrays import Comparison, Missing
-from skforge.compiler.forest.bins import CodeTable, plan_codes, tested_columns
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir.builder import Builder, b
 from skforge.compiler.ir.lir.nodes import I32, U8, U16, Buffer, Scalar, Value, Vec
@@ -40,6 +37,9 @@ from skforge.compiler.layouts.lanes.lane_sums import LaneSums, sums_together
 from skforge.compiler.schedule.bound import every_loop
 from skforge.compiler.schedule.directives import Quantize
 from skforge.compiler.target import Target
+from skforge.forest.arrays import Comparison, Missing
+from skforge.forest.bins import CodeTable, plan_codes, tested_columns
+from skforge.forest.forest import Forest
 
 #: Most columns of codes; of several banks, each is looked up.
 MOST_COLUMNS = 4 * lane_levels.BANK

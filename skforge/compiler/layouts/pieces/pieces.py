@@ -11,8 +11,6 @@ from __future__ import annotations
 import numpy as np
 
 from skforge.compiler.binning.buckets import CodePlaces
-from skforge.compiler.forest.bins import CodeTable, plan_codes
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, TiledForest
 from skforge.compiler.layouts import base as layouts
 from skforge.compiler.layouts.base import MakeCode
@@ -20,6 +18,8 @@ from skforge.compiler.layouts.blocks import block_sums
 from skforge.compiler.layouts.pieces.cut import PieceTrees, cut_trees, top_tests
 from skforge.compiler.layouts.pieces.piece_walks import SPARE, PieceWalks
 from skforge.compiler.target import Target
+from skforge.forest.bins import CodeTable, plan_codes
+from skforge.forest.forest import Forest
 
 #: Tests of a piece: the usual and the largest number. A byte numbers their exits.
 USUAL, MOST = 192, 254

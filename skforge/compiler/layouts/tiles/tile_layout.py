@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 
 from skforge._typing import Array, Bools, Int32s, SignedInts, Uint32s
 from skforge.compiler.binning.buckets import CodePlaces
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import TiledForest
 from skforge.compiler.target import Target
+from skforge.forest.forest import Forest
 
 #: A left and a right child.
 _SIDES = np.arange(2, dtype=np.int32)

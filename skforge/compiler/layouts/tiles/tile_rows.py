@@ -11,15 +11,15 @@ import numpy as np
 from skforge._typing import Array
 from skforge.compiler.binning.rules import BlockRows
 from skforge.compiler.binning.transpose import ColumnTile, tile_starts
-from skforge.compiler.forest.arrays import Comparison, Missing
-from skforge.compiler.forest.bins import missing_right, tested_columns
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import I32, I64, U8, U16, U32, Buffer, Value, Vec
 from skforge.compiler.layouts.blocks.block_sums import GROUP
 from skforge.compiler.layouts.tiles.tile_layout import LANES, TileTests
 from skforge.compiler.layouts.tiles.tiled_trees import UNROLL, TileRows, TileWalks
+from skforge.forest.arrays import Comparison, Missing
+from skforge.forest.bins import missing_right, tested_columns
+from skforge.forest.forest import Forest
 
 
 class Codes(TileRows):

@@ -20,8 +20,6 @@ import numpy as np
 
 from skforge.compiler.binning.buckets import CodePlaces
 from skforge.compiler.binning.rules import BlockRows, Model, ReadingRules, RowAt
-from skforge.compiler.forest.bins import CodeTable, plan_codes
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir.builder import Builder, b
 from skforge.compiler.ir.lir.nodes import I64, Buffer, Value
@@ -33,6 +31,8 @@ from skforge.compiler.layouts.tiles.tiled_trees import BlockWalks, TileWalks
 from skforge.compiler.schedule.bound import marked, vectorizes_trees
 from skforge.compiler.schedule.directives import CachePredicates
 from skforge.compiler.target import Target
+from skforge.forest.bins import CodeTable, plan_codes
+from skforge.forest.forest import Forest
 
 
 class RowWalks(layouts.RowCode):

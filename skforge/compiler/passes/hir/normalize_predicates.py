@@ -27,9 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge._typing import Bools
-from skforge.compiler.forest.arrays import Comparison
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.predicates import deduplicate_predicates
+from skforge.forest.arrays import Comparison
+from skforge.forest.forest import Forest
+from skforge.forest.predicates import deduplicate_predicates
 
 
 def run(forest: Forest) -> tuple[Forest, Literal["lt", "le"]]:

@@ -34,8 +34,6 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from skforge._typing import Array, Bools, Int32s, Int64s
-from skforge.compiler.forest.arrays import level_order
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import (
     MAX_TILE_SIZE,
     OF_ITEMS,
@@ -45,6 +43,8 @@ from skforge.compiler.ir.hir.nodes import (
 )
 from skforge.compiler.schedule.directives import TILE_KINDS, TileKind
 from skforge.exceptions import ScheduleError, UnsupportedModelError
+from skforge.forest.arrays import level_order
+from skforge.forest.forest import Forest
 
 _PART = 1 << 13  # number of tiles grown together
 

@@ -1,3 +1,0 @@
-"""CatBoost models and files."""
-
-from skforge.compiler.frontends.catboost import model as model

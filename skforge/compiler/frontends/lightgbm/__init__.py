@@ -1,3 +1,0 @@
-"""LightGBM models and files."""
-
-from skforge.compiler.frontends.lightgbm import model as model

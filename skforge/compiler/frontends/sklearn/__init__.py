@@ -1,5 +1,0 @@
-"""scikit-learn models."""
-
-from skforge.compiler.frontends.sklearn import ensembles, histogram, leaf_weights
-
-__all__ = ["ensembles", "histogram", "leaf_weights"]

@@ -1,3 +1,0 @@
-"""scikit-learn's wrappers around forests: calibration, thresholds, votes, targets."""
-
-from skforge.compiler.frontends.wrappers import model as model

@@ -1,3 +1,0 @@
-"""XGBoost models and files."""
-
-from skforge.compiler.frontends.xgboost import model as model

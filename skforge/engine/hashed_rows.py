@@ -1,0 +1,374 @@
+"""Reads rows with categories as CatBoost does: by the hashes of their texts.
+
+Compiled code hashes a text in 5 ns, Python in microseconds, and finds the statistics of
+combinations of hashes.
+
+A category is a text, bytes in UTF-8, or a whole number or boolean, which count as its
+decimal digits. What CatBoost refuses (fractions, missing categories), or converts by
+rules of its own (texts for numbers), is left to the model.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from skforge._compat import cached_property
+from skforge._typing import Array
+from skforge.compiler.target import Target
+from skforge.engine.cpu.code import MachineCode
+from skforge.engine.cpu.programs import program
+from skforge.engine.entry.encoder_tables import tables_of
+from skforge.engine.kernels import address_of
+from skforge.engine.rows import places_in, with_dropped
+from skforge.exceptions import InvalidInputError
+from skforge.forest import frames, mistakes
+from skforge.forest.categories import HASH, MULTIPLIER, HashedCategories
+from skforge.forest.forest import Forest
+from skforge.runtime.categories import NO_CATEGORY, category, number
+from skforge.runtime.entries import EntrySizes, open_entry
+from skforge.runtime.python_objects import is_known_python, symbols
+
+if TYPE_CHECKING:
+    from skforge.compiler.ir.lir.nodes import Function, Routine
+
+
+_TYPES = ctypes.c_int64, ctypes.c_void_p
+_CLASSES = str, np.str_, float, np.float64, int, bool
+
+
+class HashedRows:
+    """Makes rows of a forest with categories; returns None for what the model reads."""
+
+    #: The warning for arrays: there is none.
+    unnamed = ""
+
+    def __init__(self, forest: Forest) -> None:
+        assert forest.hashed is not None
+        hashed = forest.hashed
+        self._forest, self._names = forest, forest.column_names
+        self._is_category, self._hashed = hashed.is_category, hashed
+        self._width = hashed.n_features
+        self._places = np.arange(hashed.n_columns, dtype=np.int32)
+        self._last: Any = None
+        #: By id of pandas' dtype, which is kept alive: hashes of its categories.
+        self._tables = frames.Kept()
+
+    @cached_property
+    def _encoder(self) -> Encoder:
+        return Encoder(self._hashed)
+
+    def spelled_booleans(self) -> dict[int, bool]:
+        texts = np.array([["True", "False"]], object)
+        bits, places = np.zeros((1, 2), np.float32), np.arange(2, dtype=np.int32)
+        read_objects(texts, np.ones(2, np.bool_), places, bits)
+        keys = bits.view(np.int32).astype(np.uint64) * np.uint64(MULTIPLIER**2 % 2**64)
+        columns = dict.fromkeys(np.flatnonzero(self._is_category).tolist(), False)
+        hashed, first = self._hashed, self._hashed.part_offset[:-1]
+        alone = (np.diff(hashed.part_offset) == 1) & (hashed.part_kind[first] == HASH)
+        for i in np.flatnonzero(alone).tolist():
+            known = hashed.key[slice(*hashed.key_offset[i : i + 2])]
+            is_known = bool(np.isin(keys, known).any())
+            columns[int(hashed.part_column[first[i]])] |= is_known
+        return columns
+
+    def read(self, X: Any) -> tuple[Array, str] | None:
+        """Return rows of float32 and the warning ""; None leaves ``X`` to the model."""
+        kind = type(X)
+        if kind is list:
+            X = objects_of(X)
+        elif kind is not np.ndarray and kind is not np.memmap:
+            known = frames.kind_of(X) in ("pandas", "polars", "pyarrow", "batch")
+            if not known or not self._fits(X):
+                return None
+            return self._of_columns(frames.columns_of(X), len(X))
+        if X is None or X.ndim != 2 or X.shape[1] != len(self._places) or not len(X):
+            return None
+        X = X.astype(object) if X.dtype.kind in "US" else X
+        if frames.is_plain(X.dtype):
+            return self._of_columns([(slice(None), X.T)], len(X))
+        if X.dtype != np.object_:
+            return None
+        rows = np.empty((len(X), self._width), np.float32)
+        read = _write_objects(X, self._is_category, self._places, rows)
+        return self._encoded(rows) if read else None
+
+    def entry(self, entry: Any) -> Any:
+        return entry_of_objects(entry, self._encoder, self._is_category)
+
+    def parts(self, X: Any) -> Sequence[Any]:
+        return (self.rows(X),)
+
+    def reader(self, X: Any, most: int) -> None:
+        """Return nothing that reads rows faster: texts are hashed at each call."""
+
+    def rows(self, X: Any) -> Array:
+        if (places := places_in(self._forest, X)) is not None:
+            X = with_dropped(self._forest, X, places)
+        if (read := self.read(X)) is not None:
+            return read[0]
+        width, named = len(self._places), frames.is_pandas(X) or frames.is_table(X)
+        names = frames.column_names(X) if named else None
+        if names is None:
+            why = mistakes.kind_mistake(X, width)
+        else:
+            mistakes.check_shape((len(X), len(names)), width)
+            why = mistakes.name_mistake(names, self._names or names)
+        if why:
+            raise InvalidInputError(why)
+        objects = np.zeros((0, width))
+        with suppress(Exception):  # of libraries that cannot convert it
+            frame = X.to_pandas() if frames.is_table(X) else X
+            objects = np.asarray(frame, object)
+        mistakes.check_shape(objects.shape, width)
+        for (row, index), value in np.ndenumerate(objects):
+            column = repr(index if names is None else names[index])
+            if not self._is_category[index]:
+                if number(value) is None:
+                    raise InvalidInputError(mistakes.no_number(value, row, column))
+            elif category(value) is None:
+                raise InvalidInputError(
+                    f"row {row} has {value!r} in column {column}, {NO_CATEGORY}"
+                )
+        raise InvalidInputError(
+            f"the rows ({type(X).__name__}) are not read; pass an array of objects or "
+            "a DataFrame whose columns are of the kinds of training."
+        )
+
+    def _encoded(self, rows: Array) -> tuple[Array, str]:
+        self._encoder.encode(rows)
+        return rows, self.unnamed
+
+    def _fits(self, X: Any) -> bool:
+        labels = X.columns if frames.is_pandas(X) else None
+        last = self._last
+        if labels is not None and (
+            labels is last or (last is not None and labels.identical(last))
+        ):
+            return len(X) > 0
+        names = frames.column_names(X)
+        fits = len({*names}) == len(names) == len(self._places) and len(X) > 0
+        fits = fits and (self._names is None or names == [*self._names])
+        if fits:
+            self._last = labels
+        return fits
+
+    def _of_columns(
+        self, columns: Iterable[tuple[Any, Any]], n_rows: int
+    ) -> tuple[Array, str] | None:
+        rows = np.empty((n_rows, self._width), np.float32)
+        listed: dict[int, Any] = {}  # columns of objects, which are read together
+        for places, values in columns:
+            if type(places) is not int:
+                if not self._write_plain(values, self._places[places], rows, listed):
+                    return None
+            elif type(values) is np.ndarray and values.dtype == np.object_:
+                listed[places] = values
+            elif not self._is_category[places]:
+                if not _write_numbers(values, rows, places):
+                    return None
+            elif (found := frames.codes_in(_of_arrow(values))) is not None:
+                hashes, codes = self._hashes(values, found[0]), found[1]
+                # CatBoost refuses missing ones
+                if hashes is None or (len(codes) and codes.min() < 0):
+                    return None
+                rows[:, places] = hashes[codes]
+            else:
+                listed[places] = _objects_in(values)
+        if listed:
+            objects = np.empty((len(listed), n_rows), object)
+            for i, column in enumerate(listed.values()):
+                objects[i] = column
+            places = np.array([*listed], np.int32)
+            flags = self._is_category[places]
+            if not _write_objects(objects.T, flags, places, rows):
+                return None
+        return self._encoded(rows)
+
+    def _hashes(self, column: Any, listed: Any) -> Array | None:
+        dtype = getattr(column, "dtype", None)
+        known = self._tables.get(id(dtype))
+        if known is not None and known[0] is dtype:
+            return known[1]
+        objects = np.empty((len(listed), 1), object)
+        objects[:, 0] = listed
+        hashes = np.empty((len(objects), 1), np.float32)
+        flags, places = np.ones(1, np.bool_), np.zeros(1, np.int32)
+        if not _write_objects(objects, flags, places, hashes):
+            return None
+        if hasattr(column, "codes"):  # pandas' columns share their lists
+            self._tables[id(dtype)] = dtype, hashes[:, 0]
+        return hashes[:, 0]
+
+    def _write_plain(
+        self, values: Array, places: Array, rows: Array, listed: dict[int, Any]
+    ) -> bool:
+        flags = self._is_category[places]
+        if flags.any():
+            if values.dtype.kind == "f":
+                return False
+            whole = values[flags].astype(object)
+            listed.update(zip(places[flags].tolist(), whole, strict=True))
+            values, places = values[~flags], places[~flags]
+        if frames.may_round(values):  # CatBoost takes large ones as float64 first
+            return False
+        with np.errstate(all="ignore"):
+            rows[:, places] = values.T
+        return True
+
+
+def objects_of(X: list[Any]) -> Array | None:
+    if not X or {*map(type, X)} != {list} or len({*map(len, X)}) > 1:
+        return None
+    objects = np.empty((len(X), len(X[0])), object)
+    try:
+        objects[:] = X
+    except ValueError:  # sequences in it
+        return None
+    return objects
+
+
+def _write_objects(objects: Array, flags: Array, places: Array, rows: Array) -> bool:
+    if read_objects(objects, flags, places, rows):
+        return True
+    known = objects.copy()  # some of which compiled code does not know
+    for column, is_category in zip(known.T, flags.tolist(), strict=True):
+        for i, value in enumerate(column.tolist()):
+            plain = category(value) if is_category else number(value)
+            if plain is None:
+                return False
+            column[i] = plain
+    return read_objects(known, flags, places, rows)
+
+
+def _of_arrow(column: Any) -> Any:
+    return getattr(column, "_pa_array", column)  # pandas' columns of pyarrow have it
+
+
+def _objects_in(column: Any) -> Any:
+    column = _of_arrow(column)
+    for name in ("to_list", "to_pylist"):  # of polars and pyarrow
+        if hasattr(column, name):
+            return getattr(column, name)()
+    return column
+
+
+def _write_numbers(column: Any, rows: Array, index: int) -> bool:
+    if (found := frames.numbers_in(column)) is None or frames.may_round(found[0]):
+        return False
+    values, missing = found
+    with np.errstate(all="ignore"):
+        rows[:, index] = values
+    if missing is not None:
+        rows[missing, index] = np.nan
+    return True
+
+
+# ------------------------------------------------------------ compiled code
+
+
+def _routines() -> Sequence[Routine]:
+    from skforge.engine.entry.hashing_routines import city_hash, object_reader
+
+    return [city_hash(), object_reader([kind.__name__ for kind in _CLASSES])]
+
+
+def _program(name: str, write: Any, more: Mapping[str, int]) -> MachineCode:
+    facts = name, str(sys.implementation.cache_tag)
+    return program(facts, write, Target.host(), {**symbols(*_CLASSES), **more})
+
+
+@lru_cache(maxsize=1)
+def _reader() -> Any:
+    code, size, void_p = _program("hashing", _routines, {}), *_TYPES
+    kinds = void_p, *[size] * 4, void_p, void_p, size, void_p
+    # the interpreter's lock is held
+    function = ctypes.PYFUNCTYPE(size, *kinds)(code.address("skf_objects"))
+    function.code = code  # type: ignore[attr-defined]  # keeps it
+    return function
+
+
+def read_objects(objects: Array, is_category: Array, places: Array, out: Array) -> bool:
+    """Write objects of shape (n_rows, n_columns) to columns of rows, at ``places``.
+
+    Those of categories get hashes. Return False if some category is no text, whole
+    number or boolean, or some number is no number, boolean or None.
+    """
+    if not is_known_python():
+        return False
+    n_rows, n_columns = objects.shape
+    sizes = n_rows, *objects.strides, n_columns
+    address, *others = map(address_of, (objects, is_category, places, out))
+    arguments = address, *sizes, *others[:2], out.shape[1], others[2]
+    return bool(_reader()(*arguments) == n_rows)
+
+
+@lru_cache(maxsize=1)
+def _encoder_code() -> MachineCode:
+    def write() -> Sequence[Function]:
+        from skforge.engine.entry.encoder_routines import encoder
+
+        return [encoder(Target.host())]
+
+    return program(("encoder",), write, Target.host())
+
+
+class Encoder:
+    def __init__(self, hashed: HashedCategories) -> None:
+        sizes, self._data = tables_of(hashed)
+        addresses = (array.ctypes.data for array in self._data)
+        #: What the code reads, behind the number of rows and their address.
+        self.slots = struct.pack(f"{len(sizes) + len(self._data)}q", *sizes, *addresses)
+
+    @property
+    def address(self) -> int:
+        return _encoder_code().address("skf_encode")
+
+    def encode(self, rows: Array) -> None:
+        """Encode C-contiguous float32 rows in place; categories hold bits of hashes."""
+        slots = struct.pack("2q", len(rows), address_of(rows)) + self.slots
+        _encoder_code().function("skf_encode")(slots, None, 1)
+
+
+#: Most rows of an entry of objects, and those of a method: it holds the lock.
+_MOST_ROWS, _METHOD_ROWS = 1024, 64
+
+
+def entry_of_objects(entry: Any, encoder: Encoder, is_category: Array) -> Any:
+    """Return an entry that takes arrays of objects, before one that takes their rows.
+
+    It makes the rows of a forest with categories, and declines what
+    :func:`read_objects` does not read.
+    """
+    inner = entry.__self__
+    places = np.arange(len(is_category), dtype=np.int32)
+    slots = np.frombuffer(encoder.slots, np.int64)
+    flags = np.ascontiguousarray(is_category)
+    arrays = flags, places, slots
+    words = (
+        *(len(flags), slots[0], *(array.ctypes.data for array in arrays), len(slots)),
+        *(encoder.address, inner.jit.address("skf_entry")),
+    )
+    known = (ctypes.c_int64 * len(words))(*map(int, words))
+
+    def write() -> Sequence[Routine]:
+        from skforge.engine.entry import hashing_routines, routines
+
+        body = hashing_routines.body_of_objects()
+        return [*_routines(), body, *routines.functions()]
+
+    def code(others: Mapping[str, int]) -> MachineCode:
+        known_at = {"skf_known": ctypes.addressof(known)}
+        return _program("objects", write, {**others, **known_at})
+
+    sizes = EntrySizes(len(flags), _MOST_ROWS, _METHOD_ROWS, _MOST_ROWS, ())
+    made = open_entry(code, inner.table, sizes, ())
+    made.__self__.kept += [known, entry, encoder, arrays]
+    return made

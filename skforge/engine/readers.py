@@ -1,0 +1,59 @@
+"""Readers: they make rows of a forest of those that users have, by the forest alone.
+
+What knows a library's own rules for rows, such as those of a model, is in
+``skforge/sources``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from skforge._typing import Array
+from skforge.engine.arrays import is_device_array
+from skforge.engine.rows import prepare_rows
+from skforge.forest import sparse_rows
+from skforge.forest.forest import Forest
+
+
+class RowReader(Protocol):
+    """Reads rows; what it refuses raises ``InvalidInputError``."""
+
+    def rows(self, X: Any) -> Array:
+        """Return rows as numbers of the forest."""
+
+    def parts(self, X: Any) -> Sequence[Any]:
+        """Return rows, or their parts in turn, on the GPU if they are there."""
+
+    def entry(self, entry: Any) -> Any:
+        """Return an entry that takes users' rows, before one that takes numbers."""
+
+
+class PlainReader:
+    """Reads rows whose columns are the forest's features."""
+
+    def __init__(self, forest: Forest) -> None:
+        self._forest = forest
+
+    def rows(self, X: Any) -> Array:
+        return prepare_rows(self._forest, X)
+
+    def parts(self, X: Any) -> Sequence[Any]:
+        if type(X) is not np.ndarray and is_device_array(X):
+            return (X,)
+        if sparse_rows.is_sparse(X):
+            return [*sparse_rows.blocks_of(self._forest, X)]
+        return (self.rows(X),)
+
+    def entry(self, entry: Any) -> Any:
+        return entry
+
+
+def reader_of(forest: Forest) -> RowReader:
+    if not forest.is_encoded:
+        return PlainReader(forest)
+    from skforge.engine.hashed_rows import HashedRows  # which compiles code
+
+    return HashedRows(forest)

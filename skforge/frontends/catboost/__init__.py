@@ -1,0 +1,3 @@
+"""CatBoost models and files."""
+
+from skforge.frontends.catboost import model as model

@@ -1,0 +1,3 @@
+"""LightGBM models and files."""
+
+from skforge.frontends.lightgbm import model as model

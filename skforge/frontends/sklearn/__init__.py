@@ -1,0 +1,5 @@
+"""scikit-learn models."""
+
+from skforge.frontends.sklearn import ensembles, histogram, leaf_weights
+
+__all__ = ["ensembles", "histogram", "leaf_weights"]

@@ -1,0 +1,3 @@
+"""XGBoost models and files."""
+
+from skforge.frontends.xgboost import model as model
