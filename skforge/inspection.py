@@ -396,7 +396,7 @@ class _Grid:
         first = rows.copy()
         for axis in dependence.axes:
             first[:, axis.column] = axis.values[0]
-        self._first = np.asarray(reader._run("raw", first, n_jobs))
+        self._first = np.asarray(reader.engine.run("raw", first, n_jobs))
         self._first = self._first.reshape(len(rows), -1).astype(np.float64)
         cells = np.ix_(*(axis.cell for axis in dependence.axes))
         self._cell = np.ravel_multi_index(cells, dependence.shape[:-1])

@@ -133,7 +133,9 @@ def _compare(old: Any, new: Any, name: str) -> None:
 def _modules(model: Any) -> list[Any]:
     if isinstance(model, Forest):
         return [compile_forest(model)]
-    return [model] if isinstance(model, CompiledModule) else model._compiled().modules
+    if isinstance(model, CompiledModule):
+        return [model]
+    return list(model._compiled().engine.modules)
 
 
 def _sample(forest: Forest) -> Sample:

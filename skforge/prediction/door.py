@@ -132,7 +132,7 @@ class Door:
             stack.enter_context(no_warnings())  # those of the call itself are shown
             # threads of a forest add trees as they finish
             stack.enter_context(parallel_config("sequential"))
-            for module in predictor.modules:
+            for module in predictor.engine.modules:
                 stack.enter_context(module.kernels.one())  # compile no other kernels
             batches = [Made(few, ())]
             with suppress(*UNMADE):

@@ -204,7 +204,7 @@ class OfEntries:
             return None
         entries = [
             module.entry("raw", refused, n_jobs=n_jobs, limit=source.limit)
-            for module in self.modules
+            for module in self.engine.modules
         ]
         if None in entries:
             return None
@@ -264,18 +264,13 @@ class OfEntries:
             self.module.warm_up(batch_sizes, contribs=True)
         if self.by_leaves:
             self.leaf_answers.warm_up(batch_sizes)
-        for module in self.modules:
-            module.warm_up(batch_sizes)
-            module.plan_threads(n_jobs)
-        _ = self._walk
-        if self._narrow is not None:
-            self._narrow.module.warm_up()  # sparse rows use it in blocks
+        self.engine.warm_up(batch_sizes, n_jobs)
         for method in methods:
             self._seek_entry(method, n_jobs)
         if contribs and self.forest.n_predicates:
             least = 1 if batch_sizes is None else int(np.min(batch_sizes))
             rows = np.repeat(drawn_rows(self.module)[:1], min(least, ENTRY_ROWS + 1), 0)
-            self._explain_by_entry(rows, self._run("contribs", rows, None))
+            self._explain_by_entry(rows, self.engine.run("contribs", rows, None))
         with suppress(InvalidInputError):  # the model knows no names
             if self._mappings is not None:
                 self._mappings.load()

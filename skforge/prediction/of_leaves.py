@@ -44,12 +44,12 @@ class LeafAnswers:
             return None
         n = rows.shape[0]
         if method == "predict" and CURVES[0] in self._source.by_leaves and n > 1:
-            return predictor._run("raw", rows, n_jobs)
+            return predictor.engine.run("raw", rows, n_jobs)
         n_rows = max(1, _BLOCK // max(1, predictor.forest.n_trees, width))
         out = None
         for first in range(0, n, n_rows):
             block = slice(first, first + n_rows)
-            leaves = predictor._run("leaf_rows", rows[block], n_jobs)
+            leaves = predictor.engine.run("leaf_rows", rows[block], n_jobs)
             part = answer(leaves, n_jobs)
             if len(part) == n:
                 return part

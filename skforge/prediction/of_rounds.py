@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from inspect import signature
 from typing import Any
 
 import numpy as np
 
-from skforge._typing import Array
-from skforge.engine.by_round import ARGUMENTS, asked, blocks_of
-from skforge.engine.rows import forest_rows
+from skforge.engine.by_round import ARGUMENTS, asked
 from skforge.exceptions import InvalidInputError
 from skforge.forest.forest import Forest
 from skforge.frontends.checks import refuse_arguments
@@ -121,7 +119,7 @@ class OfRounds:
             labels = self.source.answers.labels
             return None if labels else self._by_library(method, self.framed(X), params)
         jobs, (begin, end) = self.entry_jobs, at
-        raw = by._run("raw_of_rounds", rows, jobs, begin=begin, end=end)
+        raw = by.engine.run("raw_of_rounds", rows, jobs, begin=begin, end=end)
         self.counters.add(self._route, len(raw))
         return self.rule(params)(method, raw)
 
@@ -148,9 +146,8 @@ class OfRounds:
         if rows is None:
             yield from self.staged_by_library(method, self.framed(X), params)
             return
-        n, blocks = rows.shape[0], by._blocks(rows)
-        self.counters.add(self._route, n)
-        for spec, raw in by.module.stages(blocks, n, *steps, n_jobs=n_jobs):
+        self.counters.add(self._route, rows.shape[0])
+        for spec, raw in by.engine.stages(rows, *steps, n_jobs):
             rules = source.spec_of_stage(spec)
             yield source.stage(base, answer(rules, self._classes, base, raw))
 
@@ -205,9 +202,3 @@ class OfRounds:
         answer = self.source.call(method if labels else "predict_raw", X, **params)
         self.counters.add(counters.LIBRARY, counters.rows_of(answer))
         return answer if labels else self.rule(params)(method, np.asarray(answer))
-
-    def _blocks(self: Any, rows: Any) -> Callable[[], Iterable[Array]]:
-        ready = partial(forest_rows, self.forest)
-        if hasattr(rows, "tocsr"):
-            return lambda: map(ready, self._dense(rows))
-        return partial(blocks_of, ready(rows))

@@ -65,7 +65,7 @@ class OfRows:
             if source is self.source:
                 self.variants[form], who = self, "the kernels of float64 rows"
             elif source is not None and isinstance(self.module, CompiledModule):
-                module = self._module_of(source.forest)
+                module = self.engine.module_of(source.forest)
                 model = source.model if source.stored is None else source.stored
                 variant = type(self)(module, model, source=source)
                 variant.counters, who = self.counters, "kernels of their own"

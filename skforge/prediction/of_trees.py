@@ -31,7 +31,7 @@ class OfTrees:
             by, rows, given = self.read(X, "apply")
             if rows is None:
                 return self.ask("apply", given)
-            leaves = by._run("leaves", rows, n_jobs)
+            leaves = by.engine.run("leaves", rows, n_jobs)
         if ends_in_bias(self.forest):
             leaves = leaves[:, :-1]
         self.counters.add(self._route, len(leaves))
@@ -53,7 +53,7 @@ class OfTrees:
         self._refuse_members("the values of single trees")
         self.numbers_meet(X)
         by, rows = self._numbers(X, "values of single trees")
-        values = by._run("per_tree", rows, n_jobs)
+        values = by.engine.run("per_tree", rows, n_jobs)
         self.counters.add(self._route, len(values))
         return values
 
@@ -91,10 +91,7 @@ class OfTrees:
         by, rows = self._numbers(X)
         if background is not None:  # read as the rows are
             _, options["background"] = self._numbers(background, by=by)
-            if hasattr(options["background"], "tocsr"):
-                dense = by._dense(options["background"])
-                options["background"] = np.concatenate([*dense])
-        values = by._run("contribs", rows, n_jobs, **options)
+        values = by.engine.run("contribs", rows, n_jobs, **options)
         if plain and by is self and "predict_contribs" not in self.entries:
             self._explain_by_entry(rows, values)
         self.counters.add(self._route, len(values))

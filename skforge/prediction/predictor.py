@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from functools import partial
 from inspect import signature
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,9 +15,8 @@ from skforge._typing import Array
 from skforge.compiler.backend import on_device
 from skforge.engine.arrays import into, is_device_array
 from skforge.engine.auto import AutoModule
-from skforge.engine.engine import Answered
 from skforge.engine.entry.mappings import CompiledDictReader
-from skforge.engine.module import CompiledModule, compile_forest
+from skforge.engine.module import CompiledModule
 from skforge.exceptions import (
     InvalidInputError,
     SourceNeededError,
@@ -25,14 +24,13 @@ from skforge.exceptions import (
     with_article,
 )
 from skforge.forest.forest import Forest
-from skforge.forest.sparse_rows import dense_blocks
 from skforge.frontends.base import last_step
 from skforge.frontends.checks import ROUNDS, refuse_arguments
 from skforge.outputs.answers import labels_of
 from skforge.prediction import blocks, counters
 from skforge.prediction.at_door import AtDoor, at_door
+from skforge.prediction.engines import SourceEngine
 from skforge.prediction.forms_met import Question
-from skforge.prediction.kernel_checks import by_reference
 from skforge.prediction.of_entries import OfEntries, Route
 from skforge.prediction.of_leaves import LeafAnswers
 from skforge.prediction.of_rounds import OfRounds
@@ -43,9 +41,6 @@ from skforge.sources.base import METHODS as OF_SCORES
 from skforge.sources.base import Source, UnsureError
 from skforge.sources.find import Fingerprint, FirstMember, source_of
 from skforge.sources.plain import ReadArray
-
-if TYPE_CHECKING:
-    from skforge.engine.sparse import SparseWalk
 
 #: Forms of rows whose routes are remembered.
 _MOST_ROUTES = 256
@@ -77,6 +72,7 @@ class ForestPredictor(OfRows, OfEntries, OfTrees, OfRounds, AtDoor):
         self.module: Any = module
         self.forest: Forest = module.forest
         self.source: Source = source or source_of(estimator, module.forest, start)
+        self.engine = SourceEngine(module, self.source)
         self._by_members = self.source.answers.by_members
         #: Methods that what leaves hold answers, and not raw scores.
         self.by_leaves: tuple[str, ...] = getattr(
@@ -301,7 +297,8 @@ class ForestPredictor(OfRows, OfEntries, OfTrees, OfRounds, AtDoor):
             if read is None or not self.source.takes(read[0]):
                 return None
             said = read[1]
-            return self.of_scores(method, self.scores(read[0], n_jobs))
+            raw = self.engine.run("raw", read[0], n_jobs)
+            return self.of_scores(method, raw)
 
         if not blocks.is_large(X, self._made) or len(self.forest.output_sizes) > 1:
             return None
@@ -329,7 +326,7 @@ class ForestPredictor(OfRows, OfEntries, OfTrees, OfRounds, AtDoor):
         return self.ask(method, X) if answer is None else answer
 
     def _scored(self, method: str, rows: Any, n_jobs: int | None) -> Any:
-        raw = self._run("raw", rows, n_jobs)
+        raw = self.engine.run("raw", rows, n_jobs)
         try:
             answer = self.of_scores(method, raw)
         except UnsureError:
@@ -340,22 +337,6 @@ class ForestPredictor(OfRows, OfEntries, OfTrees, OfRounds, AtDoor):
     @property
     def _route(self) -> int:
         return counters.STEPS if self.source.before else counters.KERNEL
-
-    def _module_of(self, forest: Forest) -> CompiledModule:
-        like = self.module
-        module = compile_forest(forest, None, like.target, like.reduction)
-        by_reference(module)
-        return module
-
-    @cached_property
-    def modules(self) -> list[CompiledModule]:
-        return [self.module, *map(self._module_of, self.source.answers.more)]
-
-    def scores(self, rows: Array, n_jobs: int | None) -> Array:
-        if not self.source.answers.more:
-            return self.module.run("raw", rows, n_jobs)
-        parts = [module.run("raw", rows, n_jobs) for module in self.modules]
-        return np.column_stack(parts)
 
     @at_door
     def predict_log_proba(self, X: Any, n_jobs: int | None = None) -> Any:
@@ -368,41 +349,3 @@ class ForestPredictor(OfRows, OfEntries, OfTrees, OfRounds, AtDoor):
         if isinstance(probability, list):
             return [np.log(target) for target in probability]
         return np.log(probability)
-
-    def _dense(self, rows: Any, place: Any = None) -> Iterator[Array]:
-        return dense_blocks(rows, self.source.fill, self._dtype, place)
-
-    def _run(
-        self, what: Answered, rows: Any, n_jobs: int | None, **options: Any
-    ) -> Array:
-        if what == "raw" and self.source.answers.more:  # never sparse
-            return self.scores(rows, n_jobs)
-        module, place = self.module, None
-        if isinstance(rows, np.ndarray) or not hasattr(rows, "tocsr"):
-            return np.asarray(module.run(what, rows, n_jobs, **options))
-        # contributions have a column for each feature, those not read included, and
-        # walks of sparse rows add leaves up
-        if what in ("raw", "leaves"):
-            if (answer := self._walked(what, rows.tocsr(), n_jobs)) is not None:
-                return answer
-            if self._narrow is not None:
-                module, place = self._narrow.module, self._narrow.columns
-        dense = self._dense(rows, place)
-        return np.concatenate([module.run(what, x, n_jobs, **options) for x in dense])
-
-    def _walked(self, what: Answered, rows: Any, n_jobs: int | None) -> Array | None:
-        narrow, walk = self._narrow, self._walk if rows.shape[0] else None
-        width = self.forest.n_features if narrow is None else narrow.n_columns
-        if walk is None or not walk.pays(rows, width):
-            return None
-        how = self.module.parts[0]._jobs(n_jobs), what == "leaves"
-        answer = walk(rows, *how)
-        return walk(rows.sorted_indices(), *how) if answer is None else answer
-
-    @cached_property
-    def _walk(self) -> SparseWalk | None:
-        return blocks.walk_of(self.module, self.source.fill)
-
-    @cached_property
-    def _narrow(self) -> blocks.Narrow | None:
-        return blocks.narrowed(self.module)

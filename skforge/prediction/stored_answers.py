@@ -70,7 +70,7 @@ def compare_stored(fast: Any, stored: Any) -> dict[str, list[str]]:
         # threads of a forest add trees as they finish
         stack.enter_context(parallel_config("sequential"))
         for model in (fast, stored):  # fit has compared the kernels: one each will do
-            for module in model._compiled().modules:
+            for module in model._compiled().engine.modules:
                 stack.enter_context(module.kernels.one())
         compared = _compared(fast, stored)
     if (predictor := state.pop("_predictor", None)) is not None:

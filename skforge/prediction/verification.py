@@ -92,7 +92,7 @@ def verify_members(predictor: ForestPredictor, X: Any) -> None:
     # threads of a forest add trees as they finish; other models add those of each job
     with ExitStack() as stack, parallel_config("sequential"):
         for member in predictor.source.members:
-            for module in member._compiled().modules:
+            for module in member._compiled().engine.modules:
                 stack.enter_context(module.kernels.one())
         _verify_outputs(predictor, take_rows(X, at), names, None)
 
@@ -102,7 +102,7 @@ def _scored(predictor: ForestPredictor, expected: Array) -> Iterator[tuple[Any, 
         yield predictor.module, expected
         return
     start = 0
-    for module in predictor.modules:
+    for module in predictor.engine.modules:
         width = module.forest.n_outputs
         scores = expected[:, start : start + width]
         scores = scores.astype(module.forest.accumulator_dtype)

@@ -374,7 +374,7 @@ def test_wide_rows_are_answered_without_a_dense_copy(name, monkeypatch, tmp_path
     def refuse(*_):
         raise AssertionError("the rows were made dense")
 
-    monkeypatch.setattr("skforge.prediction.predictor.dense_blocks", refuse)
+    monkeypatch.setattr("skforge.prediction.engines.dense_blocks", refuse)
     monkeypatch.setattr(SparseWalk, "pays", lambda *_: True)  # small forests do not
     for n in (1, 63, 300):
         rows, _ = wide_rows(n, n)
