@@ -459,7 +459,7 @@ def why_fallback(predictor: ForestPredictor, X: Any) -> str:
     compiled = sum(counts[route]["calls"] for route in ("entry", "kernel", "steps"))
     if compiled or not _num_samples(X):
         return ""
-    X, forms = take_rows(X, sampled(X)), dict(predictor.variants)
+    X, forms = take_rows(X, sampled(X)), dict(predictor.of_forms)
 
     def answer(rows: Any) -> tuple[Any, int]:
         """Return predictions and the calls of the model; None after an error."""
@@ -485,7 +485,7 @@ def why_fallback(predictor: ForestPredictor, X: Any) -> str:
         alone = sum(answers is not None and not calls for answers, calls in single)
         if alone:
             mend += f" By themselves, {alone} of {n} rows are answered by kernels."
-    predictor.variants = forms  # without those of the trials
+    predictor.of_forms = forms  # without those of the trials
     model = type(predictor.source.model).__name__
     start = f"Rows like those given to fit are answered by the {model} itself"
     return f"{start}, at its speed{mend}"

@@ -30,7 +30,7 @@ class OfRows:
     source: Source
     module: Any
     #: By form of rows: itself, one with another forest, or None: the source alone.
-    variants: dict[Any, Any]
+    of_forms: dict[Any, Any]
 
     def read(self: Any, X: Any, method: str, by: Any = None) -> RowsRead:
         """Read rows, by the forest of their form or a given one; warn as the model."""
@@ -45,36 +45,36 @@ class OfRows:
 
     def of_rows(self: Any, X: Any) -> Any:
         """Return the predictor whose forest reads rows: itself, or their form's."""
-        return self._variant(X) or self
+        return self._of_form(X) or self
 
-    def _by_form(self: Any, method: str, X: Any, n_jobs: int | None) -> Any:
-        variant = self._variant(X)
-        return None if variant is None else variant.answer(method, X, n_jobs)
+    def _ask_form(self: Any, method: str, X: Any, n_jobs: int | None) -> Any:
+        reader = self._of_form(X)
+        return None if reader is None else reader.answer(method, X, n_jobs)
 
-    def _variant(self: Any, X: Any) -> Any:
+    def _of_form(self: Any, X: Any) -> Any:
         """Return the predictor for rows of another form, made for the first of them."""
         form = self.source.form(X)
         if form is None:
             return None
-        if form not in self.variants:
-            if len(self.variants) >= _MOST_FORMS:
+        if form not in self.of_forms:
+            if len(self.of_forms) >= _MOST_FORMS:
                 return None
             self.fingerprint.check()
-            self.variants[form] = None  # for other threads in the meantime
+            self.of_forms[form] = None  # for other threads in the meantime
             source, who = self.source.of_form(form), "the model itself"
             if source is self.source:
-                self.variants[form], who = self, "the kernels of float64 rows"
+                self.of_forms[form], who = self, "the kernels of float64 rows"
             elif source is not None and isinstance(self.module, CompiledModule):
                 module = self.engine.module_of(source.forest)
                 model = source.model if source.stored is None else source.stored
-                variant = type(self)(module, model, source=source)
-                variant.counters, who = self.counters, "kernels of their own"
-                self.variants[form] = variant
+                reader = type(self)(module, model, source=source)
+                reader.counters, who = self.counters, "kernels of their own"
+                self.of_forms[form] = reader
             self._routes: Any = {}
             from skforge.sources.forms import form_text
 
             log(INFO, "rows of the form %s are answered by %s", form_text(form), who)
-        return self.variants[form]
+        return self.of_forms[form]
 
     def rows(self, X: Any, method: str, known: ReadArray | None = None) -> Any:
         """Return numbers for the engine, which may be read already, and warn.

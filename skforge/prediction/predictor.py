@@ -80,7 +80,7 @@ class ForestPredictor(OfRows, OfEntries, OfTrees, OfRounds, AtDoor):
         )
         self.fingerprint = Fingerprint(estimator, start)
         #: By form of rows: itself, one with another forest, or None: the source alone.
-        self.variants: dict[Any, ForestPredictor | None] = {}
+        self.of_forms: dict[Any, ForestPredictor | None] = {}
         self._dtype = module.forest.input_dtype
         #: Columns of the forest's rows, if they are made of others.
         self._made = self.forest.n_features if self.forest.is_encoded else 0
@@ -190,10 +190,10 @@ class ForestPredictor(OfRows, OfEntries, OfTrees, OfRounds, AtDoor):
         if not seeks and self.entries.get(method) is not None:
             routes.append(ForestPredictor._by_entry)
         # whether arrays of this dtype are read by another forest alone
-        first = source.has_forms and self.variants.get(kind, self) not in (self, None)
+        first = source.has_forms and self.of_forms.get(kind, self) not in (self, None)
         if source.has_forms:
             place = first_route if first else len(routes)
-            routes.insert(place, ForestPredictor._by_form)
+            routes.insert(place, ForestPredictor._ask_form)
         by_kernels = ForestPredictor._at_first if seeks else ForestPredictor._by_kernels
         routes.append(by_kernels)
         if at_door and (first or not seeks) and len(remembered) < _MOST_ROUTES:

@@ -110,7 +110,7 @@ def test_float32_rows_have_a_forest_of_their_own(name):
     fast = compiled(model)
     narrow = X.astype(np.float32)
     same(fast.predict_proba(narrow), model.predict_proba(narrow))
-    own = fast._predictor.variants[narrow.dtype]
+    own = fast._predictor.of_forms[narrow.dtype]
     assert own.forest.input_dtype == np.float32
     near = rows_around(own.forest).astype(np.float32)
     for rows in (narrow, near, near[::2]):
