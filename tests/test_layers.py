@@ -24,6 +24,7 @@ LAYERS = (
         "skforge._typing",
         "skforge._version",
         "skforge.compiler.forest",
+        "skforge.compiler.runtime",
         "skforge.config",
         "skforge.exceptions",
         "skforge.runtime",

@@ -2,4 +2,4 @@
 
 from skforge._version import check_format
 
-check_format(1, "0.1.0", "The pickle of a CompiledForest")
+check_format(1, "0.1.0", "The pickle")

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -39,6 +40,9 @@ from skforge.runtime.python_objects import is_known_python, symbols
 if TYPE_CHECKING:
     from skforge.compiler.ir.lir.nodes import Function, Routine
 
+
+#: All readers of a forest share its tables, which may be large.
+_encoders: WeakKeyDictionary[HashedCategories, Encoder] = WeakKeyDictionary()
 
 _TYPES = ctypes.c_int64, ctypes.c_void_p
 _CLASSES = str, np.str_, float, np.float64, int, bool
@@ -63,7 +67,9 @@ class HashedRows:
 
     @cached_property
     def _encoder(self) -> Encoder:
-        return Encoder(self._hashed)
+        if (known := _encoders.get(self._hashed)) is None:
+            known = _encoders[self._hashed] = Encoder(self._hashed)
+        return known
 
     def spelled_booleans(self) -> dict[int, bool]:
         texts = np.array([["True", "False"]], object)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,7 @@ from skforge.outputs import steps
 from skforge.outputs.answers import of_scores
 
 OutArray: TypeAlias = Array | None
+_Predicted: TypeAlias = Literal["raw", "transformed"]
 
 
 class Methods:
@@ -81,7 +82,7 @@ class Methods:
         InvalidInputError
             If the rows do not fit the forest, or ``out`` the results.
         """
-        return self._predicted("predict_raw", X, n_jobs, out, rounds)
+        return self._predicted("raw", X, n_jobs, out, rounds)
 
     @documented(predict_raw)
     def predict(
@@ -96,7 +97,7 @@ class Methods:
         ndarray
             In the source's shape and dtype; ``out`` if it was given.
         """
-        return self._predicted("predict", X, n_jobs, out, rounds)
+        return self._predicted("transformed", X, n_jobs, out, rounds)
 
     def apply(self, X: Any, *, n_jobs: int | None = None) -> NDArray[np.int32]:
         """Return the leaf that each row reaches, in the source's node numbers.
@@ -176,15 +177,18 @@ class Methods:
 
         Returns
         -------
-        ndarray of shape (n_rows, n_features + 1) or (n_rows, n_outputs, n_features + 1)
-            In the dtype of the source's sums. The last column is the expected raw
+        ndarray of shape (n_rows, n_columns + 1) or (n_rows, n_outputs, n_columns + 1)
+            In the dtype of the source's sums, for each column of the source's rows: a
+            combination of CatBoost's categories shares what it contributes among its
+            columns. The last column is the expected raw
             score; each row adds up to :meth:`predict_raw`, for an IsolationForest
             divided by its number of trees: its mean path length, as in shap.
 
         Raises
         ------
         UnsupportedModelError
-            If the model does not keep the covers of its nodes.
+            If the model does not keep the covers of its nodes, or ``interactions`` are
+            asked of trees that test combinations of categories.
         """
         options = {"interactions": interactions, "approximate": approximate}
         plain = background is None and not any(options.values())
@@ -264,32 +268,28 @@ class Methods:
     def _answer(
         self, what: Answered, X: Any, n_jobs: int | None, **options: Any
     ) -> Array:
+        if type(X) is np.ndarray:
+            return self.run(what, self._reader.rows(X), n_jobs, **options)
         rows = self._reader.parts(X)
         parts = [self.run(what, part, n_jobs, **options) for part in rows]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def _predicted(
-        self, method: str, X: Any, n_jobs: int | None, out: OutArray, rounds: Any
+        self, output: _Predicted, X: Any, n_jobs: int | None, out: OutArray, rounds: Any
     ) -> Array:
-        """Return what ``predict`` or ``predict_raw`` does."""
-        if rounds:
-            values = self._of_some_rounds(method, X, n_jobs, rounds)
-        else:
-            values = self._of_all(method, X, n_jobs)
-        return values if out is None else into(out, values)
-
-    def _of_all(self, method: str, X: Any, n_jobs: int | None) -> Array:
         """Return predictions by the entry or, where it declines rows, by kernels."""
-        output: steps.Output = "raw" if method == "predict_raw" else "transformed"
-        entry = self._entries.get(output) if n_jobs is None else None
-        if entry is not None and (answer := entry(X)) is not None:
-            return answer
-        raw = self._answer("raw", X, n_jobs)
-        if isinstance(raw, np.ndarray):
-            self.count_small(output, len(raw))
-        if output == "raw":
-            return raw
-        return self._transformed(X, self.forest.answers, raw)
+        if rounds:
+            values: Array | None = self._of_some_rounds(output, X, n_jobs, rounds)
+        else:
+            entry = self._entries.get(output) if n_jobs is None else None
+            values = None if entry is None else entry(X)
+        if values is None:
+            values = self._answer("raw", X, n_jobs)
+            if isinstance(values, np.ndarray):
+                self.count_small(output, len(values))
+            if output == "transformed":
+                values = self._transformed(X, self.forest.answers, values)
+        return values if out is None else into(out, values)
 
     def _transformed(self, X: Any, spec: AnswerSpec, raw: Array) -> Array:
         if is_device_array(X):
@@ -299,15 +299,17 @@ class Methods:
         return of_scores(spec, "transformed", raw)
 
     def _of_some_rounds(
-        self, method: str, X: Any, n_jobs: int | None, params: Any
-    ) -> Array:
+        self, output: _Predicted, X: Any, n_jobs: int | None, params: Any
+    ) -> Array | None:
+        """Return predictions of some rounds; None if these are all."""
         rounds = self.parts[0].rounds
         known = () if rounds is None else ARGUMENTS.get(self.forest.source, ())
+        method = "predict_raw" if output == "raw" else "predict"
         refuse_arguments(method, params.keys() - {*known})
         begin, end = asked(rounds, params)
         if (begin, end) == (0, rounds.n):
-            return self._of_all(method, X, n_jobs)
+            return None
         raw = self._answer("raw_of_rounds", X, n_jobs, begin=begin, end=end)
-        if method == "predict_raw":
+        if output == "raw":
             return raw
         return self._transformed(X, rounds.spec(begin, end), raw)

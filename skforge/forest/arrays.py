@@ -200,11 +200,10 @@ class ForestArrays(_Known):
         known = self.hashed
         return np.zeros(self.n_features, bool) if known is None else known.is_category
 
-    def of_columns(self, contribs: Array, by_pairs: bool) -> Array:
+    def of_columns(self, contribs: Array) -> Array:
         """Return contributions of the source's columns for those of features."""
-        return (
-            contribs if self.hashed is None else self.hashed.shared(contribs, by_pairs)
-        )
+        known = self.hashed if self.n_columns < self.n_features else None
+        return contribs if known is None else known.shared(contribs)
 
     @property
     def column_names(self) -> tuple[str, ...] | None:

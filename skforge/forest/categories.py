@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from skforge._compat import cached_property
 from skforge._typing import Array, Bools, Int32s, Int64s, Uint64s
-from skforge.exceptions import InvalidModelError, UnsupportedModelError
+from skforge.exceptions import InvalidModelError
 from skforge.runtime.digests import sha256
 
 #: What a part of a combination is: the hash of a category, whether a number exceeds a
@@ -119,14 +119,8 @@ class HashedCategories:
         """Number of columns of the forest's rows."""
         return self.n_columns + int(self.statistic_offset[-1])
 
-    def shared(self, values: Array, by_pairs: bool) -> Array:
+    def shared(self, values: Array) -> Array:
         """Share what a combination contributes among its columns, as CatBoost does."""
-        if by_pairs:
-            raise UnsupportedModelError(
-                "interactions of columns are not defined for a model whose trees test "
-                "combinations of categories; use predict_contribs without "
-                "interactions=True."
-            )
         shares = values[..., : self.n_columns].copy()
         for i in range(self.n_columns, self.n_features):
             columns = self.columns_of[i]

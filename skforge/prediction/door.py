@@ -168,10 +168,9 @@ class Door:
             forest = source.forest
             rows: Any = source.drawn(1, 0.0)[:, : forest.n_columns]
             names = forest.column_names or map(str, range(forest.n_columns))
-            columns = dict(zip(names, rows.T, strict=True))
-            every = zip(columns.items(), forest.is_category, strict=True)
+            every = zip(names, rows.T, forest.is_category, strict=True)
             # numbers are no categories to CatBoost
-            columns = {n: ["0"] if coded else x for (n, x), coded in every}
+            columns = {name: ["0"] if coded else x for name, x, coded in every}
             make = getattr(X, "from_pydict", type(X))
             return _asked(theirs, make(columns))[2] is None
         return True

@@ -67,7 +67,7 @@ class SourceEngine:
         if what == "raw" and self._more:  # never sparse
             parts = [module.run("raw", rows, n_jobs) for module in self.modules]
             return np.column_stack(parts)
-        if hasattr(options.get("background"), "tocsr"):
+        if options and hasattr(options.get("background"), "tocsr"):
             blocks = self._dense(options["background"])
             options["background"] = np.concatenate([*blocks])
         module, place = self.module, None

@@ -17,6 +17,7 @@ import time
 import warnings
 import zipfile
 from dataclasses import fields, replace
+from importlib import import_module
 from pathlib import Path
 
 import joblib
@@ -533,10 +534,17 @@ def test_a_pickle_of_an_older_format_names_both_releases():
     with pytest.raises(UnsupportedModelError) as error:
         pickle.loads((OLD / "0.1.0.pkl").read_bytes())
     assert str(error.value) == (
-        "The pickle of a CompiledForest cannot be loaded: skforge 0.1.0 wrote it in "
-        f"format 1, and skforge {skforge.__version__} reads only format 2. Save the "
-        "model again."
+        "The pickle cannot be loaded: skforge 0.1.0 wrote it in format 1, and skforge "
+        f"{skforge.__version__} reads only format 2. Save the model again."
     )
+
+
+@pytest.mark.parametrize("asked", ["forest", "runtime"])
+def test_what_pickles_of_other_classes_ask_for_says_so(asked):
+    with pytest.raises(
+        UnsupportedModelError, match=r"skforge 0\.1\.0 wrote it in format"
+    ):
+        import_module(f"skforge.compiler.{asked}")
 
 
 def test_pickles_of_a_later_format_name_both_releases(monkeypatch):

@@ -313,6 +313,12 @@ class Explained:
         n_jobs = self.n_jobs if n_jobs is None else n_jobs
         threads = 1 if n_jobs is None else resolve_n_jobs(n_jobs)
         _refuse_combined(interactions, approximate, background is not None)
+        if interactions and self.forest.n_columns < self.forest.n_features:
+            raise UnsupportedModelError(
+                "interactions of columns are not defined for a model whose trees test "
+                "combinations of categories; use predict_contribs without "
+                "interactions=True."
+            )
         explained = self._explained(by_host=not self.explains(len(rows), threads))
         if background is not None:
             background = forest_rows(self.forest, background)
@@ -326,7 +332,7 @@ class Explained:
             contribs = explained.approximate(rows, threads)
         else:
             contribs = explained.values(rows, threads)
-        contribs = self.forest.of_columns(contribs, interactions)
+        contribs = self.forest.of_columns(contribs)
         return contribs[:, 0] if self.forest.n_outputs == 1 else contribs
 
     def entry_of_few(self, n_rows: int) -> Any:
