@@ -237,7 +237,7 @@ def test_a_broken_kernel_is_caught(monkeypatch, said):
     fast = plain(SOURCES["targets"]()).fit(X)  # its probabilities have no entry
     scores = fast.predict_raw(X)
     scores[7, 3] = np.nextafter(scores[7, 3], 2)  # one bit of the second target
-    monkeypatch.setattr(fast._predictor, "_run", lambda *_: scores)
+    monkeypatch.setattr(fast._predictor.engine, "run", lambda *_: scores)
     for _ in range(2):
         _, second = fast.predict_proba(X)
         assert second[7, 1] == scores[7, 3]
