@@ -30,7 +30,7 @@ extensions = [
 ]
 templates_path = ["_templates"]
 # myst-nb writes the second beside the first, where the next build would read it.
-exclude_patterns = ["_build", "jupyter_execute", "README.md"]
+exclude_patterns = ["_build", "included", "jupyter_execute", "README.md"]
 nitpicky = True
 # What other packages document is not looked up: builds need no network.
 nitpick_ignore_regex = [("py:.*", r"(?!skforge).*")]

@@ -12,11 +12,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 TOCTREE = re.compile(r"^```\{toctree\}\n((?::.*\n)*)\n?((?:.+\n)*)```$", re.M)
-#: What all pages say of systems, so that no two differ.
-SYSTEMS = (
-    "Linux on x86-64 is tested; Windows ran under Wine only, aarch64 in emulation "
-    "only, and macOS is not tested: [what ran where]("
-)
+#: Sentences on systems and GPUs, which pages include and README repeats.
+INCLUDED = {file.stem: file for file in sorted((DOCS / "included").glob("*.md"))}
 
 
 @cache
@@ -113,13 +110,40 @@ def test_questions_are_headings_whose_addresses_last():
     assert [slug for slug in QUESTIONS.split() if slug not in slugs] == []
 
 
-def test_pages_say_the_same_of_systems():
-    texts = {**pages(), "README": (ROOT / "README.md").read_text(encoding="utf-8")}
-    # threats.md says who owns files on Windows
-    speak = [n for n, t in texts.items() if re.search("Windows|macOS", t)]
-    speak.remove("threats")
-    assert {"README", "faq", "install", "when_not"} <= {*speak}
-    for name in speak:
-        text = " ".join(texts[name].split())
-        assert text.count(SYSTEMS) == 1, name
-        assert re.match(r"(docs/)?install\.md#where-it-runs\)", text.split(SYSTEMS)[1])
+#: Words that only an included sentence has, and pages that have it in any case.
+SPEAKS = {
+    "systems": ("Windows|macOS", {"faq", "install", "when_not", "export"}),
+    "gpus": (
+        r"kernels? (has |have )?r[au]n on",
+        {"faq", "gpu", "when_not"},
+    ),
+}
+
+
+def lacks(texts: dict[str, str], subject: str) -> list[str]:
+    """Return the pages that speak of a subject and do not include its sentence."""
+    pattern, pages = SPEAKS[subject]
+    include = f"```{{include}} included/{subject}.md\n```"
+    speak = {name for name, text in texts.items() if re.search(pattern, text)} | pages
+    # decisions are of a day, and threats.md says who owns files on Windows
+    speak = {n for n in speak if n != "threats" and not n.startswith("decisions/")}
+    return sorted(name for name in speak if texts[name].count(include) != 1)
+
+
+def test_pages_include_one_sentence_on_systems_and_one_on_gpus():
+    assert {*INCLUDED} == {*SPEAKS}
+    for subject in SPEAKS:
+        assert lacks(pages(), subject) == []
+
+
+def test_a_page_with_words_of_its_own_is_found():
+    planted = {**pages(), "start": "No kernel has run on a GPU. It runs on Windows."}
+    assert lacks(planted, "gpus") == ["start"]
+    assert lacks(planted, "systems") == ["start"]
+
+
+def test_readme_has_the_included_sentences():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for file in INCLUDED.values():
+        sentence = file.read_text(encoding="utf-8").strip()
+        assert readme.count(f"- {sentence.replace('](', '](docs/')}") == 1
