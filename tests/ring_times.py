@@ -15,6 +15,8 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
+from benchmarks.running_text import rewritten
+
 ROOT = Path(__file__).parent.parent
 STORED = Path(__file__).with_suffix(".json")
 #: What ends each call of pytest in the log: first core, then full and outside.
@@ -56,20 +58,6 @@ def time_of(seconds: float) -> str:
     if seconds < 120:
         return f"{ceil(seconds / 5) * 5} seconds"
     return f"{ceil(seconds / 60)} minutes"
-
-
-def sentence(template: str, texts: dict[str, str]) -> str:
-    return re.sub(r"\[([a-z ]+)\]", lambda match: texts[match[1]], template)
-
-
-def rewritten(page: str, template: str, texts: dict[str, str]) -> str:
-    """Return a page with a sentence's numbers; raise ValueError if it is not there."""
-    parts = re.split(r"\[[a-z ]+\]", template)
-    pattern = r"[\w, .-]+?".join(map(re.escape, parts))
-    page, n = re.subn(pattern, lambda _: sentence(template, texts), page)
-    if n != 1:
-        raise ValueError(f"the page has {n} sentences like {template!r}")
-    return page
 
 
 def main(log: str, machine: str) -> None:

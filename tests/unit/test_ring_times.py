@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from benchmarks.running_text import rewritten
 from tests import ring_times
 
 
@@ -14,8 +15,7 @@ def test_pages_say_what_was_measured() -> None:
     for name, templates in ring_times.SENTENCES.items():
         page = (ring_times.ROOT / name).read_text(encoding="utf-8")
         for template in templates:
-            assert ring_times.sentence(template, texts) in page
-            assert ring_times.rewritten(page, template, texts) == page
+            assert rewritten(page, template, texts) == page
 
 
 @pytest.mark.parametrize(
