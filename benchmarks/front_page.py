@@ -38,6 +38,14 @@ SHOWN = {
     "HistGradientBoostingClassifier": "scikit-learn, histogram boosting, 100 trees",
     "airline.onnx": "ONNX Runtime, 100 trees",
 }
+#: What people call CPUs that LLVM calls otherwise.
+CPUS = {
+    "rocketlake": "Intel Rocket Lake",
+    "emeraldrapids": "Intel Emerald Rapids",
+    "znver3": "AMD Zen 3",
+    "znver4": "AMD Zen 4",
+    "znver5": "AMD Zen 5",
+}
 #: The picture's bars that stand for a library, from the slowest.
 LIBRARIES = {"sklearn": "scikit-learn", "xgboost": "XGBoost", "lightgbm": "LightGBM"}
 BEST = "best other system"
@@ -160,11 +168,22 @@ def figures(folder: Path) -> str:
     target = document["machine"]["target"]
     day = max(r.measured for r in results)[:10]
     return (
-        f"{table(results)}\nThe time of one call, on one thread, {target}; {day}. "
-        "Bold: how many times as fast skforge is as the model's own library, the "
-        "median of the ratios within rounds, which may differ a little from the "
-        "quotient of the two times.\n"
+        f"{table(results)}\nThe time of one call, on one thread: of `predict_raw` for "
+        "XGBoost and LightGBM, `predict_proba` for scikit-learn and `predict` for "
+        f"ONNX. {in_words(target)}, {day}. **Bold**: how many times as fast as the "
+        "model's own library. That is the median over rounds of measurement, so it may "
+        "differ a little from the quotient of the two times.\n"
     )
+
+
+def in_words(target: str) -> str:
+    """Return a machine with the name that people know.
+
+    >>> in_words("cpu znver4, 512-bit vectors, 1 core")
+    'AMD Zen 4, 512-bit vectors, 1 core'
+    """
+    cpu, comma, more = target.removeprefix("cpu ").partition(",")
+    return CPUS.get(cpu, cpu) + comma + more
 
 
 def evidence(folder: Path) -> str:
@@ -173,7 +192,7 @@ def evidence(folder: Path) -> str:
     kinds = {
         "calls from many threads": r"^predict calls",
         "changed or damaged files": r"^changed | file of [\d,]+ bytes",
-        "forms of drawn models": r"^forms of",
+        "forms of random models (live, pickled or from files)": r"^forms of",
     }
     counts = [
         f"{sum(r['tried'] for r in rows if re.search(kind, r['what'])):,} {what}"
@@ -181,10 +200,10 @@ def evidence(folder: Path) -> str:
     ]
     lost = sum(len(row["lost"]) for row in rows) or "none"
     machines = [family["machine"] for family in families]
-    targets = {m["target"].split(",")[0].removeprefix("cpu ") for m in machines}
+    targets = {in_words(m["target"].split(",")[0]) for m in machines}
     return (
-        f"Tried so far: {', '.join(counts)}. Lost, by a wrong bit, a crash or a hang: "
-        f"{lost}. On {', '.join(sorted(targets))}; last run on "
+        f"Tried so far: {', '.join(counts)}. Wrong bits, crashes and hangs: {lost}. "
+        f"CPUs: {', '.join(sorted(targets))}; last run on "
         f"{max(m['measured'] for m in machines)[:10]}. "
         "[What was tried, and how](docs/reliability.md).\n"
     )

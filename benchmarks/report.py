@@ -49,7 +49,7 @@ def summary(results: Sequence[Result]) -> str:
         found = [r for r in results if any(c.threads == threads for c in r.cells)]
         on = f" on {plural(threads, 'thread')}\n"
         parts += [f"## Times faster than the fastest other system,{on}", NOTE]
-        parts += [ratios(found, threads), f"## µs a row of skforge,{on}"]
+        parts += [ratios(found, threads), f"## Microseconds per row of skforge,{on}"]
         parts += [times(found, threads)]
     return "\n".join(parts)
 

@@ -90,6 +90,13 @@ CASES = {
     "Adult: imputers, scaler, one-hot + forest": "Adult, one-hot",
     "Adult: target encoder + LightGBM": "Adult, target encoder + LightGBM",
 }
+#: The tables of gpu.md whose means are shown.
+GPU_TABLES = {
+    "Figure 6: kernel time, times that of nvForest": "nvForest 26.10, kernels",
+    "XGBoost on the GPU: kernel time": "XGBoost 3.4, kernels",
+    "Figure 6: total time with copies, × nvForest": "nvForest, rows in host memory",
+    "XGBoost on the GPU: total time with copies": "XGBoost, rows in host memory",
+}
 STARTS = {
     "skforge": "**`skforge.load`, cache filled**",
     "skforge, empty cache": "`skforge.load`, cache empty",
@@ -336,10 +343,29 @@ def start_table(folder: Path) -> list[str]:
     return harness.table(["", *STARTED.values()], rows)
 
 
+def gpu_table(folder: Path) -> list[str]:
+    """Return the geometric means of the page of times on a GPU."""
+    text = (folder / "gpu.md").read_text(encoding="utf-8")
+    rows: list[list[str]] = []
+    sizes: list[str] = []
+    for title, name in GPU_TABLES.items():
+        _, section = text.split(f"\n## {title}\n")
+        heads = re.search(r"^\| model \| (.+) \|$", section, re.MULTILINE)
+        means = re.search(r"^\| \*\*geomean\*\* \| (.+) \|$", section, re.MULTILINE)
+        if heads is None or means is None:
+            raise ValueError(f"gpu.md has no means below {title!r}")
+        sizes = heads[1].split(" | ")
+        found = [float(cell.strip("*")) for cell in means[1].split(" | ")]
+        rows.append([name, *map(number, found)])
+    head = "times as long as skforge, geometric mean"
+    return harness.table([head, *sizes], rows)
+
+
 #: Pages with tables between marks, and what writes these.
 TABLES: dict[str, dict[str, Callable[[Path], list[str]]]] = {
     "docs/when_not.md": {"texts": text_table, "near": near_table},
     "docs/small_images.md": {"starts": start_table},
+    "docs/gpu.md": {"gpu": gpu_table},
 }
 
 

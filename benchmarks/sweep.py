@@ -66,7 +66,7 @@ def page(document: harness.Document) -> str:
     parts = ["# The sizes of nvForest's benchmark", EXPLAINED]
     parts += ["## Times faster than the fastest other system", ratios(results, 1)]
     parts += ["## Times faster than nvForest on the CPU", ratios(beside, 1)]
-    parts += ["## µs a row of skforge", times(results, 1)]
+    parts += ["## Microseconds per row of skforge", times(results, 1)]
     return harness.paragraphs(*parts, in_words(document["machine"]))
 
 

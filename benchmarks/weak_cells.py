@@ -85,7 +85,7 @@ def page(document: harness.Document) -> str:
     parts = ["# Where other systems come nearest", EXPLAINED]
     for ours in (OURS[0], AVX2.name):
         parts += [f"## Times faster than the fastest other system: {ours}"]
-        parts += [ratios(results, 1, ours), f"## µs a row: {ours}"]
+        parts += [ratios(results, 1, ours), f"## Microseconds per row: {ours}"]
         parts += [times(results, 1, ours)]
     aims = ["| aim | met | worst cell |", "| --- | --- | --- |"]
     aims += [_aim(aim, results) for aim in AIMS]

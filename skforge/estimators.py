@@ -179,7 +179,7 @@ class CompiledForest(Displayed):
         ----------
         X : array-like of shape (n_samples, n_features)
             Training rows, or sample rows for a fitted model. The compiled forest is
-            compared with its source on these.
+            compared with its source on up to 256 of these and on 128 random rows.
         y : array-like, default=None
             Targets; used only to train.
         sample_weight : array-like of shape (n_samples,), default=None
