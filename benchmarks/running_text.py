@@ -38,6 +38,11 @@ SENTENCES = {
     "docs/index.md": ["geometric means over [models] models with"],
     "docs/start.md": ["has the figures of [models] models."],
     "docs/when_not.md": [
+        "a core with skforge scores [engines] times as many rows a second as one with "
+        "the library, and [dask] times as many in Dask",
+        "random forests of full depth [sparse full, 2048] times at 2,048 rows and "
+        "[sparse full, 64] times at 64, LightGBM and XGBoost [sparse boosting] times",
+        "A smaller `max_depth` helps: [sparse depth 8] times at depth 8.",
         "no model's own library came closer than [own nearest]. Other compilers",
         "one row takes [mappings] µs, and [mappings, ONNX Runtime] times as long with "
         "ONNX Runtime.",
@@ -45,6 +50,11 @@ SENTENCES = {
         "daal4py, and [deep, AVX2] times with AVX2 alone.",
         "**Wide rows**, 968 and 3,000 columns, from 64 rows on: [wide] times as fast "
         "as daal4py, and [wide, AVX2] times with AVX2 alone.",
+    ],
+    "docs/export.md": [
+        "Making an object takes [skforge, this CPU made] seconds, checks included; gcc "
+        "takes [tl2cgen, gcc -O3 made] seconds for tl2cgen's code of the first two "
+        "models.",
     ],
     "docs/benchmarks.md": [
         "For LightGBM, compiled and tuned by itself, it takes [lignum compiled, "
@@ -97,6 +107,15 @@ GPU_TABLES = {
     "Figure 6: total time with copies, × nvForest": "nvForest, rows in host memory",
     "XGBoost on the GPU: total time with copies": "XGBoost, rows in host memory",
 }
+EXPORTED = {
+    "skforge, this CPU": "exported for this CPU",
+    "skforge, x86-64-v3": "exported for x86-64-v3",
+    'skforge, `kind="c"`, gcc -O3': '`kind="c"`, gcc -O3',
+    "the source's C interface": "the C interface of the model's own library",
+    "tl2cgen, gcc -O3": "C code of tl2cgen, gcc -O3",
+    "lleaves": "object of lleaves",
+    "skforge in Python, `predict_raw`": "skforge in Python, `predict_raw`",
+}
 STARTS = {
     "skforge": "**`skforge.load`, cache filled**",
     "skforge, empty cache": "`skforge.load`, cache empty",
@@ -143,6 +162,15 @@ def number(value: float) -> str:
     return f"{value:.2f}" if value < 1 else f"{value:.{value < 10:d}f}"
 
 
+def short_number(value: float) -> str:
+    """Return a number with three digits, without a last zero behind the point.
+
+    >>> [short_number(x) for x in (0.3277799, 9.90093, 521.4, 10718.9)]
+    ['0.328', '9.9', '521', '10,719']
+    """
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def between(values: Iterable[float]) -> str:
     """Return the least and the greatest of values, as numbers.
 
@@ -162,6 +190,9 @@ def figures(folder: Path = RESULTS) -> dict[str, str]:
         **libraries(folder),
         **compilers(folder),
         **latencies(folder),
+        **sparse(folder),
+        **engines(folder),
+        **exports(folder),
     }
 
 
@@ -261,6 +292,44 @@ def latencies(folder: Path) -> dict[str, str]:
     }
 
 
+def sparse(folder: Path) -> dict[str, str]:
+    """Return how much faster rows of words in texts are, as CSR matrices."""
+    ratios = {
+        (c["model"], c["rows"]): c["ratio"]
+        for c in harness.stored(folder, "sparse_rows")["cells"]
+        if (c["rows_like"], c["form"]) == ("texts", "csr_matrix")
+    }
+    forest, boosting = "RandomForestClassifier", ("LGBMClassifier", "XGBClassifier")
+    return {
+        "sparse full, 64": number(ratios[forest, 64]),
+        "sparse full, 2048": number(ratios[forest, 2048]),
+        "sparse depth 8": number(ratios[f"{forest}, depth 8", 2048]),
+        "sparse boosting": between(q for (m, _), q in ratios.items() if m in boosting),
+    }
+
+
+def engines(folder: Path) -> dict[str, str]:
+    """Return how many times as many rows a core scores as with the library's own."""
+    cells = harness.stored(folder, "distributed")["cells"]
+    cpu = {(c["engine"], c["model"], c["system"]): c["cpu"] for c in cells}
+    ratios: dict[bool, list[float]] = {True: [], False: []}
+    for (engine, model, system), seconds in cpu.items():
+        if system == "own":
+            ratio = seconds / cpu[engine, model, "skforge"]
+            ratios[engine == "dask"].append(ratio)
+    return {"dask": between(ratios[True]), "engines": between(ratios[False])}
+
+
+def exports(folder: Path) -> dict[str, str]:
+    """Return the seconds that libraries take to make; tl2cgen's, of XGBoost models."""
+    seconds: dict[str, list[float]] = {}
+    for line in harness.stored(folder, "export")["lines"]:
+        others = line["system"].startswith("tl2cgen") and ".txt" in line["model"]
+        if line["made_in"] and not others:
+            seconds.setdefault(line["system"], []).append(line["made_in"])
+    return {f"{system} made": between(taken) for system, taken in seconds.items()}
+
+
 def by_rows(model: Document) -> dict[int, dict[str, Document]]:
     """Return the timed cells of one thread, by rows and system."""
     found: dict[int, dict[str, Document]] = {}
@@ -343,6 +412,34 @@ def start_table(folder: Path) -> list[str]:
     return harness.table(["", *STARTED.values()], rows)
 
 
+def export_table(folder: Path) -> list[str]:
+    """Return the table of exported libraries: the first model, and others after it."""
+    lines = harness.stored(folder, "export")["lines"]
+    models = [*dict.fromkeys(line["model"] for line in lines)]
+    by_name = {(line["system"], line["model"]): line for line in lines}
+    rows = []
+    for system, name in EXPORTED.items():
+        found = [by_name[system, model] for model in models]
+        row = [name]
+        for n in ("1", "64", "4096"):
+            first, *others = (
+                short_number(1e6 * line["seconds"][n]) if n in line["seconds"] else ""
+                for line in found
+            )
+            row.append(f"{first} ({'; '.join(filter(None, others))})".strip())
+        bits = {"same bits": "the same"}
+        first, *others = (
+            bits.get(line["answers"], "others") if line["seconds"] else ""
+            for line in found
+        )
+        row.append(f"{first} ({'; '.join(filter(None, others))})".strip())
+        if {line["answers"] for line in found} == {*bits}:
+            row[-1] = "the library's bits"
+        rows.append(row)
+    heads = ["µs", *(harness.rows_a_call(n) for n in (1, 64, 4096)), "answers"]
+    return harness.table(heads, rows, kinds="tnnnt")
+
+
 def gpu_table(folder: Path) -> list[str]:
     """Return the geometric means of the page of times on a GPU."""
     text = (folder / "gpu.md").read_text(encoding="utf-8")
@@ -366,6 +463,7 @@ TABLES: dict[str, dict[str, Callable[[Path], list[str]]]] = {
     "docs/when_not.md": {"texts": text_table, "near": near_table},
     "docs/small_images.md": {"starts": start_table},
     "docs/gpu.md": {"gpu": gpu_table},
+    "docs/export.md": {"exported": export_table},
 }
 
 
