@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import cycle
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 
+import skforge
 from skforge.compiler.backend import backend_of
 from skforge.compiler.codegen.llvm.emitter import emit_llvm
 from skforge.compiler.defaults.cpu import contribution_schedules
@@ -31,6 +33,9 @@ from skforge.engine.entry import (
 from skforge.engine.explanations import background
 from skforge.engine.leaves import samples_function
 from skforge.exceptions import ScheduleError, UnsupportedModelError
+from skforge.exporters import c_source, library, wheel
+from skforge.exporters.contents import Library
+from skforge.forest.outputs import OutputSpec
 from skforge.runtime import dict_reader
 from tests.exactness import families, gpu_families
 from tests.exactness.forests import MAKERS, forest
@@ -127,10 +132,6 @@ def test_routines(golden: Callable[[str, str], None]) -> None:
     archs = "x86_64", "aarch64", None
     made = {
         **{f"workers {arch}": worker_routines.routines(arch) for arch in archs},
-        **{
-            f"workers {arch}": worker_routines.routines(arch)
-            for arch in ("x86_64", "aarch64", None)
-        },
         "encoder": [encoder_routines.encoder(host)],
         "hashes": [hashing_routines.city_hash(), hashing_routines.body_of_objects()],
         "objects": [hashing_routines.object_reader([*classes, "int", "bool"])],
@@ -148,4 +149,35 @@ def test_routines(golden: Callable[[str, str], None]) -> None:
     for name, functions in made.items():
         texts = [f if isinstance(f, str) else print_lir(f) for f in functions]
         lines.append(" | ".join((name, *map(digest, texts))))
+    golden("\n".join(lines) + "\n", "digests")
+
+
+#: Forests that are exported: their tasks, and what answers are.
+EXPORTED: dict[str, tuple[Any, OutputSpec]] = {
+    "multiclass": ("multiclass", OutputSpec("softmax", labels="best_score")),
+    "full": (
+        "binary",
+        OutputSpec("sigmoid", probabilities="complement", labels="half"),
+    ),
+    "vector 3": ("regression", OutputSpec()),
+    "averaged": ("regression", OutputSpec("exp")),
+}
+
+
+def test_exports(golden: Callable[[str, str], None], monkeypatch: Any) -> None:
+    """The texts of libraries and wheels, and portable C."""
+    monkeypatch.setattr(library, "emit_object", lambda texts, target: texts)
+    monkeypatch.setattr(library, "check_targets", lambda targets: None)
+    monkeypatch.setattr(library, "_digest_of_exp", lambda: library._BY_SUM)
+    lines = []
+    turns = zip(EXPORTED.items(), TARGETS["cpu"].items(), strict=True)
+    for (name, (task, spec)), (place, target) in turns:
+        made = replace(forest(name), task=task, outputs=spec)
+        to_export = Library("m", made, *library.outputs_of(made), apply=True)
+        how = {"contribs": len(made.cover) > 0, "python": True}
+        whole, texts = library.export_object(to_export, [target], [None], **how)
+        package = wheel._module(whole, "1.0", "m.so")
+        texts += c_source.header_text(whole), c_source.source_text(to_export), package
+        plain = (part.replace(skforge.__version__, "") for part in texts)
+        lines.append(" | ".join((name, place, *whole.results, *map(digest, plain))))
     golden("\n".join(lines) + "\n", "digests")

@@ -19,7 +19,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
 import skforge
-from skforge.exporters.wheel import platform_tag
 from skforge.forest.reference import draw_rows
 from tests.export_tools import expected, needs_compiler, run, small_forest
 
@@ -60,18 +59,6 @@ def test_what_is_in_it(made: tuple[Any, Path]) -> None:
     assert "License" not in facts
     inside = ("__init__.py", "py.typed", "libTiny__Model.so", "Tiny__Model.json")
     assert {f"Tiny__Model/{file}" for file in inside} < set(names)
-
-
-def test_the_tag_is_of_the_newest_symbol() -> None:
-    target = skforge.Target.parse("x86-64-v2")
-    assert platform_tag(b"\0GLIBC_2.2.5\0GLIBC_2.29\0GLIBC_2.4\0", target, True) == (
-        "manylinux_2_29_x86_64"
-    )
-    assert platform_tag(b"\0GLIBC_2.2.5\0", target, True) == "manylinux_2_17_x86_64"
-    assert platform_tag(b"\0", target, True) == "linux_x86_64"
-    assert platform_tag(b"\0", target, False) == (
-        "manylinux_2_17_x86_64.musllinux_1_1_x86_64"
-    )
 
 
 def test_it_predicts_without_skforge(made: tuple[Any, Path], tmp_path: Path) -> None:
