@@ -34,7 +34,7 @@ os.environ.setdefault("SKFORGE_TUNING_SECONDS", "0")
 # Tests compare answers themselves. What compares them for users takes a quarter of the
 # time of full, and lets the model answer where compiled code errs. Modules marked
 # ``doors`` are about it, or are what users see.
-os.environ.setdefault("SKFORGE_CHECK", "off")
+_CHECK = os.environ.setdefault("SKFORGE_CHECK", "off")
 
 # Threads of OpenMP that wait for work sleep: with a process of tests on every core, as
 # by pytest -n auto, those that spin keep the others from working (10 fits of XGBoost in
@@ -76,6 +76,18 @@ def _doors(request: pytest.FixtureRequest) -> Generator[None, None, None]:
         if request.node.get_closest_marker("doors"):
             patch.delenv("SKFORGE_CHECK", raising=False)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _no_test_leaves_doors_open(
+    request: pytest.FixtureRequest,
+) -> Generator[None, None, None]:
+    """Fail the test that changes for others whether answers are compared."""
+    wanted = None if request.node.get_closest_marker("doors") else _CHECK
+    before = os.environ.get("SKFORGE_CHECK")
+    assert before == wanted, "a test before, or a fixture of its module, changed this"
+    yield
+    assert os.environ.get("SKFORGE_CHECK") == before
 
 
 @pytest.fixture(scope="session", autouse=True)
