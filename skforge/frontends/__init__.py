@@ -44,15 +44,15 @@ def load_forest(
     Parameters
     ----------
     model : path, bytes, binary file, Booster, ModelProto, estimator or Forest
-        A JSON or UBJSON file saved by XGBoost, a text file or string by LightGBM, or
-        what its ``dump_model`` returns, as a dict or a JSON file, a ``.cbm`` or JSON
-        file by CatBoost (none of these libraries is needed); their models in memory;
-        an ONNX file (which
-        needs onnx) or ``ModelProto`` of a tree ensemble; a fitted scikit-learn forest
-        or tree; a fitted ``Pipeline`` that ends in an estimator of these libraries, as
-        a forest of float64 rows; or a fitted search with one as its
-        ``best_estimator_``. Files are recognised by content, not by name, and may be
-        open or in memory, as bytes. A ``Forest`` is returned as it is.
+        A JSON, UBJSON or old binary file saved by XGBoost, a text file or string by
+        LightGBM, or what its ``dump_model`` returns, as a dict or a JSON file, a
+        ``.cbm`` or JSON file by CatBoost (none of these libraries is needed); their
+        models in memory; an ONNX file (which needs onnx) or ``ModelProto`` of a tree
+        ensemble; a fitted scikit-learn forest or tree; a fitted ``Pipeline`` that ends
+        in an estimator of these libraries, as a forest of float64 rows; or a fitted
+        search with one as its ``best_estimator_``. Files are recognised by content, not
+        by name, and may be open or in memory, as bytes. A ``Forest`` is returned as it
+        is.
     iteration_range : tuple of int, optional
         Boosting rounds ``[begin, end)`` to keep, as in XGBoost's ``predict``. By
         default those that the source would use: all rounds of an XGBoost ``Booster``

@@ -54,17 +54,6 @@ _OTHERS: tuple[tuple[str, str], ...] = (
         "model with Booster.save_model",
     ),
     (
-        r"binf|(?s:.{0,2000})(\x06|\x08|\x04)\0{7}(gbtree|gblinear|dart)",
-        "is in XGBoost's old binary format, which any XGBoost before 3.1 can convert: "
-        "pip install 'xgboost<3.1', and in Python "
-        "xgboost.Booster(model_file='old.bin').save_model('new.json')",
-    ),
-    (
-        r"bs64",
-        "is in XGBoost's base64 format; load it with the XGBoost that wrote it and "
-        "save it as .json",
-    ),
-    (
         r"(<\?xml[^>]*>\s*)?(<!--(?s:.*?)-->\s*)*<PMML",
         "is PMML, which skforge does not read; give it the model that was exported",
     ),
@@ -76,8 +65,19 @@ _OTHERS: tuple[tuple[str, str], ...] = (
 )
 
 
+#: The start of XGBoost's binary files. Those that begin with numbers have, behind 136
+#: bytes, the names of the objective and the booster, each with its length.
+OLD_XGBOOST = re.compile(
+    rb"binf|bs64|CONFIG-offset:|\0\x05_(cls|reg)_"
+    rb"|(?s:\0\0..)?(binf)?(?s:.{136})[\x01-\x7f]\0{7}[ -~]{1,127}"
+    rb"(\x04\0{7}dart|\x06\0{7}gbtree|\x08\0{7}gblinear)"
+)
+
+
 def frontend_name(head: bytes, name: str) -> str | None:
     """Return a head's frontend, None if it does not tell; refuse unsupported kinds."""
+    if OLD_XGBOOST.match(head):
+        return "xgboost"
     text = head[:HEAD].decode("latin-1")
     text = text.lstrip(" \t\r\n") or text  # for texts; other formats start otherwise
     for start, what in _OTHERS:

@@ -1,4 +1,4 @@
-"""XGBoost: ``.json`` and ``.ubj`` files, Boosters and the scikit-learn wrappers.
+"""XGBoost: its files, Boosters and the scikit-learn wrappers.
 
 Everything is read from the model document, so files need no xgboost. Numbers follow
 XGBoost's CPU predictor: float32 rows and sums, ``x < threshold`` goes left.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
@@ -31,6 +32,8 @@ from skforge.forest.validation import damaged, first_true
 from skforge.frontends import checks
 from skforge.frontends.arrays import Ints
 from skforge.frontends.base import Frontend, detects, is_a, register
+from skforge.frontends.content import OLD_XGBOOST
+from skforge.frontends.xgboost import old_binary
 from skforge.frontends.xgboost import ubjson as _ubjson
 from skforge.frontends.xgboost.trees import in_order, tree_arrays
 from skforge.runtime.libm import expm1, log, on_arm
@@ -421,10 +424,15 @@ def _best_rounds(attributes: dict[str, Any]) -> checks.IntRange | None:
         damaged(f"best_iteration is {best!r:.60}")
 
 
-def load_bytes(data: bytes, iteration_range: checks.IntRange | None = None) -> Forest:
+def _reader_of(data: bytes) -> Callable[[bytes], Any]:
+    if OLD_XGBOOST.match(data):
+        return old_binary.document_of
     # UBJSON's objects begin with a name's length
-    is_ubjson = re.match(rb"\{[^\s\"}]", data)
-    document: Any = (_ubjson.loads if is_ubjson else checks.read_json)(data)
+    return _ubjson.loads if re.match(rb"\{[^\s\"}]", data) else checks.read_json
+
+
+def load_bytes(data: bytes, iteration_range: checks.IntRange | None = None) -> Forest:
+    document: Any = _reader_of(data)(data)
     attributes = _attributes(document)
     by_wrapper = "scikit_learn" in attributes
     if iteration_range is None and by_wrapper:
