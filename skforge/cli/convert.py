@@ -1,4 +1,4 @@
-"""The command ``convert``: a saved model of an older release, for this one."""
+"""The command ``convert``: a file of an older format, as one of today's."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from skforge.cli import options
 from skforge.cli.errors import check_output
 from skforge.cli.verify import SourceModel, SourceRows, beside
 from skforge.exceptions import InvalidInputError
+from skforge.frontends.content import HEAD, OLD_XGBOOST
 
 
 def convert(
@@ -30,11 +31,14 @@ def convert(
     data: SourceRows[Path | None] = None,
     columns: options.DataColumns = None,
 ) -> None:
-    """Write a .skforge file of an older release anew, in the format of this one."""
+    """Write a .skforge file of an older release, or XGBoost's old binary file, anew."""
     from skforge.persistence.artifact import write
     from skforge.persistence.convert import ROWS, converted
     from skforge.persistence.loading import load, read
 
+    with old.open("rb") as file:
+        if OLD_XGBOOST.match(file.read(HEAD)):
+            return _to_json(old, new, model is not None or data is not None)
     check_output(new, ".skforge")
     if (model is None) != (data is None):
         raise InvalidInputError(
@@ -59,3 +63,25 @@ def convert(
             "not compared with the model that it was made from: skforge verify "
             f"{new} --model MODEL --data ROWS does that"
         )
+
+
+def _to_json(old: Path, new: Path, asks: bool) -> None:
+    from skforge import load_forest
+    from skforge.persistence.convert import rewritten, write_json
+    from skforge.persistence.loading import read
+
+    check_output(new, ".json")
+    if asks:
+        raise InvalidInputError(
+            f"--model and --data are for .skforge files, and {old.name} is one of "
+            f"XGBoost; skforge predict {new.name} ROWS answers by it."
+        )
+    text = read(old, rewritten, OLD_XGBOOST)
+    assert isinstance(text, bytes)
+    write_json(text, new)
+    forest = load_forest(text)
+    typer.echo(f"saved {new}: {forest.n_trees:,} trees, in the JSON of XGBoost 3.0")
+    typer.echo(
+        "it was read back, and has the trees and base scores of the old file; "
+        f"XGBoost reads it: xgboost.Booster(model_file='{new}')"
+    )

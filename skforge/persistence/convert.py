@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import os
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from skforge._container import Container, Content, container_bytes
+from skforge._container import Container, Content, container_bytes, replacing
 from skforge._typing import Arrays, BinaryFile
 from skforge._version import __version__
 from skforge.engine.module import CompiledModule, compile_forest
-from skforge.exceptions import ScheduleError, UnsupportedModelError, VerificationError
+from skforge.exceptions import (
+    InvalidInputError,
+    InvalidModelError,
+    ScheduleError,
+    UnsupportedModelError,
+    VerificationError,
+)
 from skforge.forest.arrays import Missing
 from skforge.forest.forest import Forest
 from skforge.forest.reference import draw_rows, reference_raw
+from skforge.frontends.content import HEAD, OLD_XGBOOST, check_file
 from skforge.persistence.artifact import compared_contents, from_bytes, write
 from skforge.persistence.loading import read
 from skforge.persistence.older_formats import in_present_format
@@ -33,28 +41,33 @@ def convert(
 ) -> None:
     """Write a file of an older release anew, in the format of this release.
 
-    Trees, schedules, parameters and labels are kept. Before a byte is written, the
-    kernels of the new file are compiled and compared, bit by bit, with a plain walk
-    over the trees of the old one, on rows drawn around their thresholds. The model that
-    the file was made from is not asked: ``skforge verify NEW --model MODEL --data
-    ROWS`` compares with it. The record of a search, ``tuning_result_``, is left out if
-    its own format has changed.
+    A binary file of XGBoost up to 3.0, which XGBoost has not read since 3.1, becomes
+    the JSON that today's XGBoost loads.
+
+    Of ``.skforge`` files, trees, schedules, parameters and labels are kept. Before a
+    byte is written, the kernels of the new file are compiled and compared, bit by bit,
+    with a plain walk over the trees of the old one, on rows drawn around their
+    thresholds. The model that the file was made from is not asked: ``skforge verify NEW
+    --model MODEL --data ROWS`` compares with it. The record of a search,
+    ``tuning_result_``, is left out if its own format has changed.
 
     Parameters
     ----------
     old : path, bytes or binary file
         What :func:`skforge.save` or ``TreeExplainer.save`` of this or an older release
-        wrote. It is read as :func:`skforge.load` reads it: nothing in it is executed,
-        and all of it is checked.
+        wrote, or XGBoost's ``save_model``. It is read as :func:`skforge.load` and
+        :func:`skforge.load_forest` read it: nothing in it is executed, and all of it
+        is checked.
     new : path or binary file
-        Where to write. It may be the same path.
+        Where to write. It may be the same path. Of XGBoost's files, it ends in
+        ``.json``, since XGBoost tells formats by names.
 
     Raises
     ------
     InvalidInputError
         If ``old`` or ``new`` is none of these.
     InvalidModelError
-        If the old file cannot be read, is damaged, or was not written by skforge.
+        If the old file cannot be read, is damaged, or is of another kind.
     UnsupportedModelError
         If a later release wrote it, or if it does not hold enough for this release:
         pipelines of 0.1.0. The text says what to do.
@@ -77,7 +90,11 @@ def convert(
     ...     skforge.load(f"{folder}/new.skforge").predict([[1.0]])
     array([4.])
     """
-    write(read(old, converted).contents, new)
+    found = read(old, rewritten, OLD_XGBOOST)
+    if isinstance(found, bytes):
+        write_json(found, new)
+    else:
+        write(found.contents, new)
 
 
 class Converted(NamedTuple):
@@ -86,6 +103,33 @@ class Converted(NamedTuple):
     contents: tuple[dict[str, Any], Arrays]
     release: str
     format: int
+
+
+def rewritten(content: Content, name: str) -> Converted | bytes:
+    """Return what is to be written: of XGBoost's old files, the text of the new one."""
+    if not OLD_XGBOOST.match(content[:HEAD].tobytes()):
+        return converted(content, name)
+    from skforge.frontends.xgboost.as_json import as_json
+
+    try:
+        return as_json(content[: len(content)].tobytes(), name)
+    except (InvalidModelError, UnsupportedModelError) as error:
+        raise type(error)(f"{name}: {error}") from error
+
+
+def write_json(text: bytes, new: str | os.PathLike[str] | BinaryFile) -> None:
+    if not isinstance(new, (str, os.PathLike)):
+        check_file(new, "write", "a path or ")
+        new.write(text)
+        return
+    path = Path(os.path.realpath(new))
+    if path.suffix.lower() != ".json":
+        raise InvalidInputError(
+            f"{os.fspath(new)} does not end in .json, and XGBoost tells formats by "
+            "the names of files."
+        )
+    with replacing(path) as file:
+        file.write(text)
 
 
 def converted(content: Content, name: str) -> Converted:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -57,8 +58,15 @@ def load(
     return read(path, _model)
 
 
-def read(path: Any, then: Callable[[Content, str], T]) -> T:
-    """Call ``then`` with the content of a path, bytes or file, and its name."""
+def read(
+    path: Any,
+    then: Callable[[Content, str], T],
+    also: re.Pattern[bytes] | None = None,
+) -> T:
+    """Call ``then`` with the content of a path, bytes or file, and its name.
+
+    ``also`` is how other files begin that ``then`` takes.
+    """
     if isinstance(path, (str, os.PathLike)):
         name = os.fspath(path)
         try:
@@ -71,7 +79,10 @@ def read(path: Any, then: Callable[[Content, str], T]) -> T:
             if file.suffix == ".skforge" or not file.is_file() or is_zipfile(file):
                 raise
             with file.open("rb") as opened:
-                raise _other_kind(opened.read(4096), name, file.suffix) from error
+                head = opened.read(4096)
+            if also is not None and also.match(head):
+                raise
+            raise _other_kind(head, name, file.suffix) from error
     content: Any = path
     if not isinstance(path, bytes):
         from skforge.frontends.content import check_file, read_content
@@ -82,7 +93,8 @@ def read(path: Any, then: Callable[[Content, str], T]) -> T:
     name = f"This {type(path).__name__} object"
     if not content:
         raise InvalidModelError(f"{name} is empty; it holds no model.")
-    if type(content) is str or content[:2] != b"PK":
+    other = type(content) is str or content[:2] != b"PK"
+    if other and (also is None or type(content) is str or not also.match(content)):
         raise _other_kind(content, name)
     return then(np.frombuffer(content, np.uint8), name)
 

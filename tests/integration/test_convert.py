@@ -198,6 +198,49 @@ def test_the_command_beside_the_model(run):
     )
 
 
+def test_the_command_for_old_files_of_xgboost(run):
+    with zipfile.ZipFile(FORMATS.parent / "xgboost" / "old_binary.zip") as held:
+        Path("old.bst").write_bytes(held.read("0.90-dart-softprob.model"))
+        Path("linear.bst").write_bytes(held.read("0.90-gblinear.model"))
+    assert run("convert", "old.bst", "new.json") == (
+        0,
+        "saved new.json: 9 trees, in the JSON of XGBoost 3.0\n"
+        "it was read back, and has the trees and base scores of the old file; XGBoost "
+        "reads it: xgboost.Booster(model_file='new.json')\n",
+        "",
+    )
+    rows = np.array([[1.0, 2.0, np.nan], [0.5, 9.0, -1.0]], np.float32)
+    old, new = (
+        plain(name).fit(rows).predict_proba(rows) for name in ("old.bst", "new.json")
+    )
+    assert old.tobytes() == new.tobytes()
+    module = skforge.compile_forest(Path("old.bst").read_bytes(), plain(None).schedule)
+    assert module.predict(rows).tobytes() == old.tobytes()
+    Path("rows.csv").write_text("a,b,c\n1,2,\n0.5,9,-1\n")
+    code, out, _ = run("predict", "old.bst", "rows.csv")
+    assert (code, out) == run("predict", "new.json", "rows.csv")[:2]
+    assert code == 0
+    assert run("convert", "old.bst", "new.skforge") == (
+        2,
+        "",
+        "error: new.skforge does not end in .json.\n",
+    )
+    options = "--model", "old.bst", "--data", "rows.csv"
+    assert run("convert", "old.bst", "newer.json", *options) == (
+        2,
+        "",
+        "error: --model and --data are for .skforge files, and old.bst is one of "
+        "XGBoost; skforge predict newer.json ROWS answers by it.\n",
+    )
+    assert run("convert", "linear.bst", "newer.json") == (
+        2,
+        "",
+        "error: linear.bst: The booster 'gblinear' is not a tree ensemble that can be "
+        "compiled; train with booster='gbtree' or 'dart'.\n",
+    )
+    assert not Path("newer.json").exists()
+
+
 def test_bad_use(run):
     assert run("convert", "old.skforge", "new.json") == (
         2,

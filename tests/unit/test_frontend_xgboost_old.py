@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import random
 import struct
 import tracemalloc
@@ -14,7 +15,13 @@ from zipfile import ZipFile
 import numpy as np
 import pytest
 
-from skforge.exceptions import InvalidModelError, SkforgeError, UnsupportedModelError
+import skforge
+from skforge.exceptions import (
+    InvalidInputError,
+    InvalidModelError,
+    SkforgeError,
+    UnsupportedModelError,
+)
 from skforge.forest.reference import reference_leaves, reference_raw
 from skforge.frontends import load_forest
 from skforge.frontends.xgboost.model import forest_from_document
@@ -152,6 +159,63 @@ def test_numbers_that_only_some_versions_have():
     name = struct.pack("<Q", 19) + b"gpu:binary:logistic"
     on_gpu = data[:HEADER] + name + data[HEADER + 23 :]
     assert load_forest(on_gpu).content_hash() == forest.content_hash()
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_todays_xgboost_predicts_the_same_bits_from_converted_files(version, tmp_path):
+    xgb = pytest.importorskip("xgboost")
+    known = answers()
+    rows = xgb.DMatrix(known["X"])
+    new = tmp_path / "new.json"
+    for name, content in files().items():
+        if not name.startswith(f"{version}-") or "gblinear" in name:
+            continue
+        skforge.convert(content, new)
+        model = xgb.Booster({"nthread": 1}, model_file=new)
+        same = load_forest(content)
+        assert load_forest(new).content_hash() == same.content_hash()
+        margin = model.predict(rows, output_margin=True)
+        raw = reference_raw(same, known["X"])
+        same_bits(raw[:, 0] if margin.ndim == 1 else raw, margin)
+        if name in NO_ANSWERS:
+            continue
+        same_bits(model.predict(rows), known[f"{name}:value"])
+        leaves, expected = model.predict(rows, pred_leaf=True), f"{name}:pred_leaf"
+        np.testing.assert_array_equal(
+            leaves.reshape(known[expected].shape), known[expected]
+        )
+        if "wrapper" in name:
+            wrapper = xgb.XGBClassifier()
+            wrapper.load_model(new)
+            same_bits(wrapper.predict_proba(known["X"])[:, 1], known[f"{name}:value"])
+
+
+def test_converting_says_what_it_cannot_write(tmp_path):
+    content = files()["0.90-logistic.model"]
+    old = tmp_path / "old.model"
+    old.write_bytes(content)
+    new = io.BytesIO()
+    with old.open("rb") as file:
+        skforge.convert(file, new)
+    assert load_forest(new.getvalue()).n_trees == 3
+    skforge.convert(str(old), tmp_path / "new.json")
+    assert (tmp_path / "new.json").read_bytes() == new.getvalue()
+    assert error_of(InvalidInputError, skforge.convert, old, tmp_path / "new.ubj") == (
+        f"{tmp_path / 'new.ubj'} does not end in .json, and XGBoost tells formats by "
+        "the names of files."
+    )
+    old.write_bytes(content[:-1])
+    (tmp_path / "new.json").unlink()
+    for source, name in ((old, old), (content[:-1], "This bytes object")):
+        said = error_of(
+            InvalidModelError, skforge.convert, source, tmp_path / "new.json"
+        )
+        assert said.startswith(f"{name}: Byte {len(content) - 12} of")
+    old.write_bytes(files()["0.90-gblinear.model"])
+    said = error_of(UnsupportedModelError, skforge.convert, old, tmp_path / "new.json")
+    assert said.startswith(f"{old}: The booster 'gblinear' is not")
+    assert [*tmp_path.iterdir()] == [old]
 
 
 def said_of(data, tmp_path, error=InvalidModelError):

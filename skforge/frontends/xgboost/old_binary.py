@@ -30,6 +30,7 @@ _STATISTICS = np.dtype(
 _HEADER, _TREES, _TREE = 136, 160, 148  # bytes of fixed parts, spare ones included
 _SIGN = 1 << 31  # of a node's feature: missing goes left; of its parent: a left child
 _CONFIG = b"CONFIG-offset:"
+_LAST = [3, 0, 5]  # the last XGBoost that reads the format, and what a document is of
 _ROOT = (1 << 31) - 1  # what documents have for the parent of a root
 _LIMIT = np.float32(88.7)  # of exponents, in XGBoost's sigmoid
 _OF_EXPONENTS = ("count:poisson", "reg:gamma", "reg:tweedie", "survival:cox")
@@ -165,12 +166,13 @@ class _OldBinaryReader:
         base, n_features, n_classes, has_attributes, has_metrics, *rest = self.numbers(
             form, _HEADER, "the header"
         )
-        major, minor, n_targets, estimates = rest
+        major, _, n_targets, estimates = rest
         objective = self.text("the objective's name")
         kind = self.text("the booster's name")
         if kind not in ("gbtree", "dart"):
             return {"learner": {"gradient_booster": {"name": kind}}}
-        model, weights = self.trees(n_features, kind, major)
+        outputs = max(n_classes, n_targets, 1)
+        model, weights = self.trees(kind, n_features, outputs, major)
         attributes = self.pairs() if has_attributes else {}
         self.tail(objective, has_metrics and major < 1)
         booster: dict[str, Any] = {"model": model, "name": "gbtree"}
@@ -180,7 +182,7 @@ class _OldBinaryReader:
         if major < 1:
             base = _score_of(base, details["name"])
         parameters = {
-            "base_score": repr(base),
+            "base_score": str(np.float32(base)),
             "boost_from_average": str(estimates),
             "num_class": str(n_classes),
             "num_feature": str(n_features),
@@ -194,10 +196,10 @@ class _OldBinaryReader:
             "learner_model_param": parameters,
             "objective": details,
         }
-        return {"learner": learner, "version": [major, minor, 0]}
+        return {"learner": learner, "version": _LAST}
 
     def trees(
-        self, n_features: int, kind: str, major: int
+        self, kind: str, n_features: int, n_outputs: int, major: int
     ) -> tuple[dict[str, Any], Array]:
         n_trees, parallel = self.numbers("ii", _TREES, "the model's parameters")
         self.limited(n_trees, _TREE + _NODE.itemsize + _STATISTICS.itemsize, "trees")
@@ -207,12 +209,18 @@ class _OldBinaryReader:
         if kind == "dart" and n_trees:
             count = self.limited(self.count("weights of trees"), 4, "weights of trees")
             weights = self.array("<f4", count, "the weights of trees")
-        parameters = {
-            "num_parallel_tree": str(max(parallel, 1)),
-            "num_trees": str(n_trees),
+        round_of = n_outputs * max(parallel, 1)
+        model = {
+            "gbtree_model_param": {
+                "num_parallel_tree": str(max(parallel, 1)),
+                "num_trees": str(n_trees),
+            },
+            "tree_info": outputs,
+            "trees": trees,
         }
-        names = "gbtree_model_param", "tree_info", "trees"
-        return dict(zip(names, (parameters, outputs, trees), strict=True)), weights
+        if not n_trees % round_of:
+            model["iteration_indptr"] = [*range(0, n_trees + 1, round_of)]
+        return model, weights
 
     def tree(self, i: int, n_features: int, major: int) -> dict[str, Any]:
         of = f"of tree {i}"
