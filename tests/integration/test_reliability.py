@@ -45,7 +45,8 @@ def seeds(tmp_path_factory):
 
 # ------------------------------------------------------------ fuzzing
 
-LIBRARIES = ("XGBoost JSON", "XGBoost UBJSON", "LightGBM text", "ONNX")
+OF_XGBOOST = "XGBoost JSON", "XGBoost UBJSON", "XGBoost binary"
+LIBRARIES = (*OF_XGBOOST, "LightGBM text", "ONNX")
 KINDS = (*LIBRARIES, ".skforge", "tuning record")
 
 

@@ -24,8 +24,9 @@ DATA = Path(__file__).resolve().parents[1] / "data"
 
 #: Name, and the ending of its files. ``seeds.py`` makes those that are not data.
 FORMATS = {
-    "XGBoost JSON": ".json", "XGBoost UBJSON": ".ubj", "LightGBM text": ".txt",
-    "ONNX": ".onnx", ".skforge": ".skforge", "tuning record": ".jsonl",
+    "XGBoost JSON": ".json", "XGBoost UBJSON": ".ubj", "XGBoost binary": ".model",
+    "LightGBM text": ".txt", "ONNX": ".onnx", ".skforge": ".skforge",
+    "tuning record": ".jsonl",
 }  # fmt: skip
 
 
@@ -65,8 +66,9 @@ def mutant(kind: str, number: int, made: Path) -> bytes:
     if random.random() < 0.1 and kind != "tuning record":
         return mutate.raw(random, content)
     change = {
-        "XGBoost JSON": _json, "XGBoost UBJSON": _ubj, "LightGBM text": _lightgbm,
-        "ONNX": _onnx, ".skforge": _container, "tuning record": _records,
+        "XGBoost JSON": _json, "XGBoost UBJSON": _ubj, "XGBoost binary": _binary,
+        "LightGBM text": _lightgbm, "ONNX": _onnx, ".skforge": _container,
+        "tuning record": _records,
     }[kind]  # fmt: skip
     return change(random, content)
 
@@ -157,6 +159,32 @@ def _packed(code: bytes, values: list[Any]) -> bytes:
     if not all(limits.min <= v <= limits.max for v in values):
         return b""
     return np.array(values, dtype).tobytes()
+
+
+# ------------------------------------------------------------ XGBoost's old format
+
+
+#: What numbers of four bytes become, besides others near by.
+_EDGES = [struct.pack("<i", n) for n in (0, 1, 2, -1, 1 << 20, 2**31 - 1, -(2**31))]
+_EDGES += [struct.pack("<f", x) for x in (-0.0, 1.5, 1e30, np.inf, -np.inf, np.nan)]
+
+
+def _binary(random: Random, content: bytes) -> bytes:
+    changed = bytearray(content)
+    names = re.search(rb"gbtree|dart", content)
+    start = names.end() if names is not None else 0
+    for _ in range(random.choice((1, 1, 2, 3))):
+        most = 400 if random.random() < 0.5 else len(changed)  # parameters come first
+        at = random.randrange(min(most, len(changed) - 4))
+        if random.random() < 0.8:
+            at -= (at - start) % 4
+        at = max(at, 0)
+        old = int.from_bytes(changed[at : at + 4], "little")
+        near = (old + random.choice((-1, 1, 2))) % (1 << 32)
+        bits = old ^ (1 << random.randrange(32))
+        values = [near.to_bytes(4, "little"), bits.to_bytes(4, "little")]
+        changed[at : at + 4] = random.choice((random.choice(_EDGES), *values))
+    return bytes(changed)
 
 
 # ------------------------------------------------------------ LightGBM

@@ -131,13 +131,15 @@ Reader = Callable[[str], tuple[Model, Answer]]
 Predictor = Callable[[Model, Any], dict[str, Any]]
 
 
-def _xgboost() -> tuple[Reader, Predictor]:
+def _xgboost(
+    content: Callable[[str], str | bytearray] = str,
+) -> tuple[Reader, Predictor]:
     import xgboost
 
     xgboost.set_config(verbosity=0)
 
     def read(path: str) -> tuple[Model, Answer]:
-        booster = xgboost.Booster({"nthread": 1}, model_file=path)
+        booster = xgboost.Booster({"nthread": 1}, model_file=content(path))
         # NumPy rows need no names of columns, and say nothing of categories
         booster.feature_names = booster.feature_types = None
         return booster, Answer("read", "", booster.num_features())
@@ -155,6 +157,13 @@ def _xgboost() -> tuple[Reader, Predictor]:
         }
 
     return read, predict
+
+
+def _old_xgboost() -> tuple[Reader, Predictor]:
+    """Return those of today's XGBoost, which gets what skforge makes of a file."""
+    from skforge.frontends.xgboost.as_json import as_json
+
+    return _xgboost(lambda path: bytearray(as_json(Path(path).read_bytes(), path)))
 
 
 def _lightgbm() -> tuple[Reader, Predictor]:
@@ -201,6 +210,7 @@ def _onnx() -> tuple[Reader, Predictor]:
 LIBRARIES: dict[str, Callable[[], tuple[Reader, Predictor]]] = {
     "XGBoost JSON": _xgboost,
     "XGBoost UBJSON": _xgboost,
+    "XGBoost binary": _old_xgboost,
     "LightGBM text": _lightgbm,
     "ONNX": _onnx,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +11,22 @@ import numpy as np
 import skforge
 from skforge import CompiledForest, Schedule
 
+OLD_XGBOOST = Path(__file__).parents[1] / "data" / "xgboost" / "old_binary.zip"
 #: One small kernel instead of the default ones: these models are made to be read.
 QUICK = Schedule().tile("batch", "b0", "b1", 16).reorder("b0", "tree", "b1")
 
 
 def make_seeds(folder: Path) -> None:
-    """Write ``.skforge`` files of all kinds, and an ONNX file of opset 5."""
+    """Write ``.skforge`` files of all kinds, and those of others that are no data."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, model in _artifacts().items():
         if not (folder / f"{name}.skforge").exists():
             skforge.save(model(), folder / f"{name}.skforge")
     if not (folder / "sets-5.onnx").exists():
         (folder / "sets-5.onnx").write_bytes(_tree_ensemble())
+    with zipfile.ZipFile(OLD_XGBOOST) as held:
+        names = [name for name in held.namelist() if "gblinear" not in name]
+        held.extractall(folder, names)
     if not (folder / "frame.txt").exists():
         _from_wrappers(folder)
     if not (folder / "records.jsonl").exists():

@@ -183,7 +183,7 @@ class _OldBinaryReader:
             base = _score_of(base, details["name"])
         parameters = {
             "base_score": str(np.float32(base)),
-            "boost_from_average": str(estimates),
+            "boost_from_average": str(int(estimates != 0)),
             "num_class": str(n_classes),
             "num_feature": str(n_features),
             "num_target": str(max(n_targets, 1)),
@@ -309,12 +309,12 @@ def _score_of(margin: float, objective: str) -> float:
 
     XGBoost up to 3.0 read these files so, in float32, and made a margin of it again.
     """
-    value = np.array([margin], np.float32)
+    value: Array = np.array([margin], np.float32)
     with np.errstate(over="ignore", invalid="ignore"):
         if objective in ("binary:logistic", "reg:logistic"):
             value = 1 / (exp(np.minimum(-value, _LIMIT)) + np.float32(1))
         elif objective in _OF_EXPONENTS:
             value = exp(value)
         elif objective == "binary:hinge":
-            value = np.float32(value > 0)
+            value = (value > 0).astype(np.float32)
     return float(value[0])
