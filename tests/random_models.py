@@ -33,8 +33,10 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import SkforgeError, UnsupportedModelError
 from skforge.forest.forest import Forest
 from skforge.forest.reference import draw_rows, reference_leaves, reference_raw
+from skforge.frontends.xgboost.as_json import as_json
 from skforge.outputs.functions import UNKNOWN
 from tests.answers_of import apply_transform, class_labels, decide, predict_proba
+from tests.old_xgboost import old_bytes
 from tests.onnx_models import MODES, POSTS, RandomTrees, make_model
 from tests.plain import plain
 from tests.reliability.oracle import same
@@ -345,6 +347,18 @@ def _xgboost_forms(
         forms = _of_content(f"{kind} some rounds", data, folder, chosen, some)
         yield from _some(random, forms, 1)
     document = json.loads(bytes(booster.save_raw("json")))
+    targets = document["learner"]["learner_model_param"].get("num_target", "1")
+    for release in ((3, 0), (0, 90)):
+        known = release >= (1, 7) or int(targets) <= 1
+        old = old_bytes(document, release) if known else None
+        if old is not None:
+            new = as_json(old, "")  # a margin of 0.90 may not be a probability's own
+
+            def of_new(_: bytes, rows: Any, new: bytes = new) -> Answers:
+                return answers(new, rows)
+
+            name = "old {}.{}".format(*release)
+            yield from _some(random, _of_content(name, old, folder, of_new), 1)
     for name, edit in _XGB_EDITS.items():
         changed = deepcopy(document)
         if edit(changed) is False:
