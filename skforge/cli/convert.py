@@ -13,7 +13,7 @@ from skforge.cli import options
 from skforge.cli.errors import check_output
 from skforge.cli.verify import SourceModel, SourceRows, beside
 from skforge.exceptions import InvalidInputError
-from skforge.frontends.content import HEAD, OLD_XGBOOST
+from skforge.frontends.content import CONVERTED, HEAD
 
 
 def convert(
@@ -37,7 +37,7 @@ def convert(
     from skforge.persistence.loading import load, read
 
     with old.open("rb") as file:
-        if OLD_XGBOOST.match(file.read(HEAD)):
+        if CONVERTED.match(file.read(HEAD)):
             return _to_json(old, new, model is not None or data is not None)
     check_output(new, ".skforge")
     if (model is None) != (data is None):
@@ -76,7 +76,7 @@ def _to_json(old: Path, new: Path, asks: bool) -> None:
             f"--model and --data are for .skforge files, and {old.name} is one of "
             f"XGBoost; skforge predict {new.name} ROWS answers by it."
         )
-    text = read(old, rewritten, OLD_XGBOOST)
+    text = read(old, rewritten, CONVERTED)
     assert isinstance(text, bytes)
     write_json(text, new)
     forest = load_forest(text)

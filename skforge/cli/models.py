@@ -15,6 +15,7 @@ from skforge.engine.schedules import ScheduleTable
 from skforge.exceptions import (
     InvalidInputError,
     InvalidModelError,
+    SkforgeError,
     UnsupportedModelError,
     with_article,
 )
@@ -56,11 +57,15 @@ def _unpickled(path: Path) -> Any:
     from joblib import load
     from sklearn.exceptions import InconsistentVersionWarning
 
+    from skforge import load_forest
+
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", InconsistentVersionWarning)
         try:
             model = load(path)
         except Exception as error:  # a pickle raises what it likes
+            with suppress(SkforgeError):
+                return load_forest(path)  # what XGBoost up to 1.2 pickled
             why = (str(error).splitlines() or [""])[0]
             raise InvalidModelError(
                 f"{path.name} cannot be opened: {type(error).__name__}: {why}"

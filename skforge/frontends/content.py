@@ -74,9 +74,19 @@ OLD_XGBOOST = re.compile(
 )
 
 
+#: The start of a pickle of XGBoost's classes, which may hold such a file.
+XGBOOST_PICKLE = re.compile(
+    rb"\x80[\x02-\x05](?s:.{0,20})\x8c?.?xgboost\.(core|sklearn)\W"
+)
+
+
+#: The start of files that ``skforge.convert`` writes as JSON.
+CONVERTED = re.compile(OLD_XGBOOST.pattern + b"|" + XGBOOST_PICKLE.pattern)
+
+
 def frontend_name(head: bytes, name: str) -> str | None:
     """Return a head's frontend, None if it does not tell; refuse unsupported kinds."""
-    if OLD_XGBOOST.match(head):
+    if CONVERTED.match(head):
         return "xgboost"
     text = head[:HEAD].decode("latin-1")
     text = text.lstrip(" \t\r\n") or text  # for texts; other formats start otherwise

@@ -23,7 +23,7 @@ from skforge.exceptions import (
 from skforge.forest.arrays import Missing
 from skforge.forest.forest import Forest
 from skforge.forest.reference import draw_rows, reference_raw
-from skforge.frontends.content import HEAD, OLD_XGBOOST, check_file
+from skforge.frontends.content import CONVERTED, HEAD, check_file
 from skforge.persistence.artifact import compared_contents, from_bytes, write
 from skforge.persistence.loading import read
 from skforge.persistence.older_formats import in_present_format
@@ -42,7 +42,8 @@ def convert(
     """Write a file of an older release anew, in the format of this release.
 
     A binary file of XGBoost up to 3.0, which XGBoost has not read since 3.1, becomes
-    the JSON that today's XGBoost loads.
+    the JSON that today's XGBoost loads. So does the model in a pickle of a ``Booster``
+    or wrapper of XGBoost up to 1.2.
 
     Of ``.skforge`` files, trees, schedules, parameters and labels are kept. Before a
     byte is written, the kernels of the new file are compiled and compared, bit by bit,
@@ -90,7 +91,7 @@ def convert(
     ...     skforge.load(f"{folder}/new.skforge").predict([[1.0]])
     array([4.])
     """
-    found = read(old, rewritten, OLD_XGBOOST)
+    found = read(old, rewritten, CONVERTED)
     if isinstance(found, bytes):
         write_json(found, new)
     else:
@@ -107,7 +108,7 @@ class Converted(NamedTuple):
 
 def rewritten(content: Content, name: str) -> Converted | bytes:
     """Return what is to be written: of XGBoost's old files, the text of the new one."""
-    if not OLD_XGBOOST.match(content[:HEAD].tobytes()):
+    if not CONVERTED.match(content[:HEAD].tobytes()):
         return converted(content, name)
     from skforge.frontends.xgboost.as_json import as_json
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import collections.abc
+import pickle
 import sys
 import zipfile
 from pathlib import Path
@@ -79,6 +80,9 @@ def main(folder: Path) -> None:
     if version >= (0, 80):
         wrapper = xgb.XGBClassifier(n_estimators=4, max_depth=2).fit(X, y > 3)
         save(wrapper, folder / f"{xgb.__version__}-wrapper.model")
+        for name, model in (("wrapper", wrapper), ("booster", wrapper.get_booster())):
+            path = folder / f"{xgb.__version__}-{name}.pickle"
+            path.write_bytes(pickle.dumps(model, 2 if version == (0, 82) else 4))
 
 
 def save(model, path: Path) -> None:
@@ -107,9 +111,11 @@ def answers(folder: Path) -> None:
             print(path.name, str(error).splitlines()[0])
         old.rename(path)
     np.savez_compressed(folder / "old_binary.npz", **results)
-    with zipfile.ZipFile(folder / "old_binary.zip", "w", zipfile.ZIP_DEFLATED) as held:
-        for path in sorted(folder.glob("*.model")):
-            held.write(path, path.name)
+    for name in ("model", "pickle"):
+        file = folder / f"old_{'binary' if name == 'model' else 'pickles'}.zip"
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as held:
+            for path in sorted(folder.glob(f"*.{name}")):
+                held.write(path, path.name)
 
 
 if __name__ == "__main__":

@@ -220,6 +220,12 @@ def test_the_command_for_old_files_of_xgboost(run):
     code, out, _ = run("predict", "old.bst", "rows.csv")
     assert (code, out) == run("predict", "new.json", "rows.csv")[:2]
     assert code == 0
+    with zipfile.ZipFile(FORMATS.parent / "xgboost" / "old_pickles.zip") as held:
+        Path("old.pkl").write_bytes(held.read("0.90-wrapper.pickle"))
+    assert run("convert", "old.pkl", "pickled.json")[0] == 0
+    code, out, err = run("predict", "old.pkl", "rows.csv")  # XGBoost fails to open it
+    assert (code, out) == run("predict", "pickled.json", "rows.csv")[:2]
+    assert (code, err.count("opening a pickle can run any code")) == (0, 1)
     assert run("convert", "old.bst", "new.skforge") == (
         2,
         "",

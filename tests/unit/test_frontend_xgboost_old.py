@@ -256,6 +256,74 @@ def test_converting_says_what_it_cannot_write(tmp_path):
     assert [*tmp_path.iterdir()] == [old]
 
 
+NOT_OPENED = (
+    "skforge does not open pickles, because a pickle can run any code; load it "
+    "yourself and pass the model."
+)
+
+
+def test_models_inside_pickles(tmp_path):
+    """Bytes are found there, and nothing is opened; 1.7 pickled UBJSON."""
+    with ZipFile(DATA / "old_pickles.zip") as held:
+        pickles = {name: held.read(name) for name in held.namelist()}
+    assert len(pickles) == 10
+    path = tmp_path / "model.pkl"
+    for name, content in pickles.items():
+        path.write_bytes(content)
+        if name.startswith("1.7"):
+            assert error_of(UnsupportedModelError, load_forest, path) == (
+                "model.pkl: This pickle holds no model in XGBoost's old binary format. "
+                f"{NOT_OPENED}"
+            )
+            continue
+        expected = load_forest(files()[f"{name.split('-')[0]}-wrapper.model"])
+        assert load_forest(path).content_hash() == expected.content_hash(), name
+        skforge.convert(path, tmp_path / "new.json")
+        new = load_forest(tmp_path / "new.json")
+        assert new.content_hash() == expected.content_hash(), name
+    content = pickles["0.90-wrapper.pickle"]
+    nan = b"G" + struct.pack(">d", np.nan)
+    assert content.count(nan) == 1
+    path.write_bytes(content.replace(nan, b"G" + struct.pack(">d", -999.0)))
+    assert load_forest(path).missing_value == -999
+    said = error_of(UnsupportedModelError, skforge.convert, path, tmp_path / "new.json")
+    assert said == (
+        f"{path}: The pickle says that -999.0 is a missing value, and JSON has no "
+        "place for it; use CompiledForest(path), which keeps it."
+    )
+    path.write_bytes(content.replace(nan, b"\x88"))  # True
+    unknown = "model.pkl: This pickle does not say plainly which value is missing. "
+    assert error_of(UnsupportedModelError, load_forest, path) == unknown + NOT_OPENED
+    path.write_bytes(content.replace(b"missing", b"messing"))
+    assert error_of(UnsupportedModelError, load_forest, path) == unknown + NOT_OPENED
+    head = content[: content.index(b"xgboost.sklearn") + 16]
+    model = files()["0.90-linear.model"]
+    model = struct.pack("<I", len(model)) + model
+    path.write_bytes(head + b"\x94" + (b"B" + model) * 2)
+    assert error_of(UnsupportedModelError, load_forest, path) == (
+        "model.pkl: This pickle holds 2 models in XGBoost's old binary format. "
+        f"{NOT_OPENED}"
+    )
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("seed", range(10))
+def test_changed_pickles_raise_or_load(seed):
+    draw = random.Random(seed)
+    with ZipFile(DATA / "old_pickles.zip") as held:
+        pickles = [held.read(name) for name in held.namelist()]
+    refused = 0
+    for _ in range(200):
+        data = bytearray(draw.choice(pickles))
+        for _ in range(draw.choice((1, 2, 8))):
+            data[draw.randrange(30, len(data))] = draw.randrange(256)
+        try:
+            load_forest(bytes(data))
+        except SkforgeError:
+            refused += 1
+    assert 0 < refused < 200
+
+
 def said_of(data, tmp_path, error=InvalidModelError):
     path = tmp_path / "old.model"
     path.write_bytes(data)

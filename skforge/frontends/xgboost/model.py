@@ -32,7 +32,7 @@ from skforge.forest.validation import damaged, first_true
 from skforge.frontends import checks
 from skforge.frontends.arrays import Ints
 from skforge.frontends.base import Frontend, detects, is_a, register
-from skforge.frontends.content import OLD_XGBOOST
+from skforge.frontends.content import OLD_XGBOOST, XGBOOST_PICKLE
 from skforge.frontends.xgboost import old_binary
 from skforge.frontends.xgboost import ubjson as _ubjson
 from skforge.frontends.xgboost.trees import in_order, tree_arrays
@@ -432,12 +432,18 @@ def _reader_of(data: bytes) -> Callable[[bytes], Any]:
 
 
 def load_bytes(data: bytes, iteration_range: checks.IntRange | None = None) -> Forest:
+    missing, by_wrapper = math.nan, False
+    if XGBOOST_PICKLE.match(data):
+        from skforge.frontends.xgboost.pickled import pickled_model
+
+        by_wrapper = b"xgboost.sklearn" in data[:64]
+        data, missing = pickled_model(data)
     document: Any = _reader_of(data)(data)
     attributes = _attributes(document)
-    by_wrapper = "scikit_learn" in attributes
+    by_wrapper = by_wrapper or "scikit_learn" in attributes
     if iteration_range is None and by_wrapper:
         iteration_range = _best_rounds(attributes)
-    return forest_from_document(document, iteration_range, in_place=by_wrapper)
+    return forest_from_document(document, iteration_range, missing, by_wrapper)
 
 
 def _task_of_wrapper(model: Any, forest: Forest) -> Task:

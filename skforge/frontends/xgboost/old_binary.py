@@ -67,7 +67,7 @@ def _model_in(data: bytes) -> tuple[bytes, int]:
                 "or cut off, so copy it again."
             ) from None
     start = 0
-    if data.startswith(_CONFIG):  # of R and of pickles, until 1.5
+    if data.startswith(_CONFIG):  # of pickles and R
         start = len(_CONFIG) + 8
         size = int.from_bytes(data[len(_CONFIG) : start], "little")
         if size > len(data) - start:
