@@ -352,7 +352,11 @@ def test_damage_is_named(tmp_path):
     padding = "The model in base64 cannot be decoded (Incorrect padding); the file is "
     for bad, at, what in (
         (data[:-1], size - 12, f"{outputs} {cut}"),
-        (data + b"\0", size, f"the model ends here, but 1 more bytes follow{damaged}"),
+        (
+            data + b"\0",
+            size,
+            f"the model ends here, but the file has 1 more byte{damaged}",
+        ),
         (changed(data, trees, "i", most), tree, f"{most} trees {cut}"),
         (changed(data, trees, "i", -1), tree, f"the number of trees is -1{damaged}"),
         (

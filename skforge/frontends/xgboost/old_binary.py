@@ -284,7 +284,8 @@ class _OldBinaryReader:
         if has_metrics:
             self.texts("metrics")
         if left := len(self.data) - self.offset:
-            self.damaged(f"the model ends here, but {left} more bytes follow")
+            more = f"{left} more byte{'s' if left > 1 else ''}"
+            self.damaged(f"the model ends here, but the file has {more}")
 
 
 def _objective(name: str, n_classes: int, attributes: dict[str, str]) -> dict[str, Any]:
