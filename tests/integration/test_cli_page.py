@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from skforge.cli.main import app
 pytestmark = pytest.mark.doors
 
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
+OLD_FILES = Path(__file__).parents[1] / "data" / "xgboost" / "old_binary.zip"
 TEXT = PAGE.read_text(encoding="utf-8")
 GROUP = typer.main.get_command(app)
 BLOCK = re.compile(r"^```console\n\$ skforge (.*)\n(?s:(.*?))^```$", re.M)
@@ -138,7 +140,11 @@ def test_examples_print_what_the_page_says(capsys, monkeypatch, tmp_path, reques
     model.save_model("model.json")
     np.savetxt("rows.csv", X[:1000], delimiter=",")
     examples = BLOCK.findall(TEXT)
-    assert [command.split()[0] for command, _ in examples] == [*GROUP.commands]
+    with zipfile.ZipFile(OLD_FILES) as files:
+        Path("churn.model").write_bytes(files.read(files.namelist()[0]))
+    assert [*dict.fromkeys(kind(command) for command, _ in examples)] == [
+        *GROUP.commands
+    ]
     true = {}
     for command, _ in examples:
         with pytest.raises(SystemExit) as stopped:
