@@ -327,7 +327,7 @@ class _Comparing:
         predictor = self._exact._compiled()
         framed = predictor.framed(rows)
         if predictor.source.read(framed) is None:
-            predictor = predictor._of_form(framed) or predictor
+            predictor = predictor.of_form(framed) or predictor
         source = predictor.source
         prepared = source.prepared(framed)
         found = source.read(prepared)

@@ -24,6 +24,7 @@ from skforge.engine.targets import resolve_target, stored_target
 from skforge.forest.forest import Forest
 from skforge.frontends.base import unwrap
 from skforge.frontends.content import read_content
+from skforge.prediction import of_rounds, of_trees
 from skforge.prediction.choose_targets import TargetChoice, compiled, rechosen
 from skforge.prediction.counters import Counters
 from skforge.prediction.kernel_checks import by_reference
@@ -234,7 +235,7 @@ class Answering(Parameters):
             Labels for a classifier, also if the model is a Booster or a file.
         """
         if args or params:
-            return self._compiled().asked("predict", X, args, params)
+            return of_rounds.asked(self._compiled(), "predict", X, args, params)
         return self._compiled().answer("predict", X, self.n_jobs)
 
     @offered
@@ -256,7 +257,7 @@ class Answering(Parameters):
             A list for multi-output scikit-learn models.
         """
         if args or params:
-            return self._compiled().asked("predict_proba", X, args, params)
+            return of_rounds.asked(self._compiled(), "predict_proba", X, args, params)
         return self._compiled().answer("predict_proba", X, self.n_jobs, out)
 
     @offered
@@ -270,7 +271,9 @@ class Answering(Parameters):
             As :meth:`predict_proba`.
         """
         if args or params:
-            return self._compiled().asked("predict_log_proba", X, args, params)
+            return of_rounds.asked(
+                self._compiled(), "predict_log_proba", X, args, params
+            )
         return self._compiled().predict_log_proba(X, self.n_jobs)
 
     @offered
@@ -283,7 +286,9 @@ class Answering(Parameters):
         ndarray of shape (n_samples,) or (n_samples, n_classes)
         """
         if args or params:
-            return self._compiled().asked("decision_function", X, args, params)
+            return of_rounds.asked(
+                self._compiled(), "decision_function", X, args, params
+            )
         return self._compiled().answer("decision_function", X, self.n_jobs)
 
     @offered
@@ -341,8 +346,8 @@ class Answering(Parameters):
             In the source's dtype; (n_samples,) if the source drops an axis.
         """
         if args or params:
-            return self._compiled().asked("apply", X, args, params)
-        return self._compiled().apply(X, self.n_jobs)
+            return of_rounds.asked(self._compiled(), "apply", X, args, params)
+        return of_trees.apply(self._compiled(), X, self.n_jobs)
 
     @offered
     @documented(predict)
@@ -354,7 +359,7 @@ class Answering(Parameters):
         sparse matrix or ndarray of shape (n_samples, n_leaves)
             Of a voting model, an ndarray with what each member answers.
         """
-        return self._compiled().transform(X, self.n_jobs)
+        return of_trees.transform(self._compiled(), X, self.n_jobs)
 
     @offered
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
@@ -406,8 +411,8 @@ class Answering(Parameters):
     def _staged(self, method: str, X: Any, args: Any, params: Any) -> Iterator[Any]:
         predictor = self._compiled()
         if args:
-            params = predictor.named(f"staged_{method}", X, args, params)
-        return predictor.staged(method, X, self.n_jobs, params)
+            params = of_rounds.named(predictor, f"staged_{method}", X, args, params)
+        return of_rounds.staged(predictor, method, X, self.n_jobs, params)
 
     @offered
     @documented(staged_predict)
@@ -419,13 +424,13 @@ class Answering(Parameters):
     @documented(staged_predict)
     def staged_decision_function(self, X: Any) -> Iterator[Any]:
         """Return the decision function after each boosting round, one by one."""
-        return self._compiled().staged("decision_function", X, self.n_jobs, {})
+        return self._staged("decision_function", X, (), {})
 
     @offered
     @documented(CompiledModule.predict_per_tree)
     def predict_per_tree(self, X: Any) -> NDArray[Any]:
         """Return the value of the leaf that each row reaches in each tree."""
-        return self._compiled().per_tree(X, self.n_jobs)
+        return of_trees.per_tree(self._compiled(), X, self.n_jobs)
 
     @offered
     @documented(CompiledModule.predict_contribs)
@@ -439,7 +444,7 @@ class Answering(Parameters):
     ) -> Any:
         """Return what each feature contributes to the raw scores (SHAP values)."""
         how = {"interactions": interactions, "approximate": approximate}
-        return self._compiled().contribs(X, self.n_jobs, background, **how)
+        return of_trees.contribs(self._compiled(), X, self.n_jobs, background, **how)
 
     @documented(CompiledModule.warm_up)
     def warm_up(

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from skforge._typing import Array
+from skforge.engine.auto import AutoModule
 from skforge.engine.explanations.contributions import ENTRY_ROWS
 from skforge.engine.hashed_rows import objects_of
 from skforge.engine.kernels import raw_scores
@@ -19,18 +20,17 @@ from skforge.exceptions import InvalidInputError, warn
 from skforge.outputs import steps
 from skforge.outputs.answers import output_of
 from skforge.prediction import blocks, counters
+from skforge.prediction.at_door import AtDoor
 from skforge.prediction.forms_met import KnownForm
 from skforge.prediction.kernel_checks import drawn_rows
 from skforge.runtime import object_cache
 from skforge.runtime.entries import as_method, retire
 from skforge.runtime.log import INFO, log
 from skforge.sources.base import Source, UnsureError
+from skforge.sources.find import FirstMember
 
 #: Takes rows and returns None for those that it declines.
 Entry: TypeAlias = Callable[[Any], Any]
-#: Answers rows, or declines them with None: of the predictor, a method, rows and a
-#: number of threads.
-Route: TypeAlias = Callable[[Any, str, Any, "int | None"], Any]
 
 #: Rows on which an entry must match the ordinary path, one by one and as a batch.
 CHECKED_ROWS = 24
@@ -39,21 +39,19 @@ CHECKED_ROWS = 24
 _METHODS_CHANGE = RLock()
 
 
-class OfEntries:
-    """A base of ``ForestPredictor``."""
+class OfEntries(AtDoor):
+    """Answers by compiled entries; a base of ``ForestPredictor``."""
 
-    #: What each call looks at, faster than in the dictionary of all others.
-    __slots__ = (
-        *("_direct", "_routes", "_warning", "entries", "entry_jobs", "known_forms"),
-        *("__dict__", "__weakref__"),
-    )
+    __slots__ = ()
 
-    module: Any
-    source: Source
-    counters: counters.Counters
-    _made: int
-
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        module: CompiledModule | AutoModule,
+        estimator: Any,
+        start: FirstMember = None,
+        source: Source | None = None,
+    ) -> None:
+        super().__init__(module, estimator, start, source)
         self._retired = False
         self._methods: dict[Entry, tuple[Any, Any]] = {}
         #: Entries by method. None: the method has no entry. Absent: not called yet.
@@ -64,14 +62,12 @@ class OfEntries:
         self._of_objects: dict[str, Entry] = {}
         #: Whether entries take arrays as users pass them, and what is then warned of.
         self._direct, self._warning = False, ""
-        #: By method, and class of rows or dtype of arrays. They hold no reference to
-        #: the predictor, so that it is freed, and its methods retire, with the last
-        #: one of a user.
-        self._routes: dict[tuple[str, Any], tuple[Route, ...]] = {}
         #: By method and class of rows.
         self.known_forms: dict[Any, list[KnownForm]] = {}
         #: Methods known to be offered; see ``fitted.offered``.
         self.offered: dict[Any, Any] = {}
+        #: Keeps for the next process which entries methods have; of a file's model.
+        self.note: Any = None
         #: What ``CompiledForest.summary(X)`` measured last: the method, the times by
         #: batch size and the source's name.
         self.timed: tuple[str, tuple[Any, ...], str] | None = None
@@ -87,9 +83,14 @@ class OfEntries:
             for entry in self._methods:
                 retire(entry)
 
-    def method(self: Any, owner: Any, function: Any) -> Any:
+    def meets(self) -> None:
+        """Find methods anew, as rows of a form have met the model."""
+        if self._of_objects:  # whose entries wait for it
+            self.offered.clear()
+
+    def method(self, owner: Any, function: Any) -> Any:
         name = function.__name__
-        if name == "predict_log_proba" or (self._by_members and name != "predict_raw"):
+        if name == "predict_log_proba" or (self.by_members and name != "predict_raw"):
             return function  # Python makes the answers
         entry = self._of_objects.get(name)
         if entry is not None and not self.takes_objects(name):
@@ -106,7 +107,7 @@ class OfEntries:
             behind, bound = self._methods[entry]
         return bound if behind is function else function
 
-    def _by_entry(self: Any, method: str, X: Any, n_jobs: int | None) -> Any:
+    def _by_entry(self, method: str, X: Any, n_jobs: int | None) -> Any:
         """Answer with the compiled entry, or with kernels for rows that it declines."""
         if (entry := self.entries.get(method)) is None:
             return None
@@ -122,13 +123,13 @@ class OfEntries:
         if read is None:
             return None
         if (answer := entry(read[0])) is None:
-            return self._by_kernels(method, X, n_jobs, read)
+            return self.by_kernels(method, X, n_jobs, read)
         if read[1]:
             warn(read[1])
         return answer
 
-    def _at_first(self: Any, method: str, X: Any, n_jobs: int | None) -> Any:
-        answer = self._by_kernels(method, X, n_jobs)
+    def _at_first(self, method: str, X: Any, n_jobs: int | None) -> Any:
+        answer = self.by_kernels(method, X, n_jobs)
         self._seek_entry(method, n_jobs)
         return answer
 
@@ -138,7 +139,7 @@ class OfEntries:
             self._forget_entries()
             self.entry_jobs = n_jobs
 
-    def _seek_entry(self: Any, method: str, n_jobs: int | None) -> None:
+    def _seek_entry(self, method: str, n_jobs: int | None) -> None:
         """Compile a method's entry; a method without one keeps the ordinary path."""
         self.for_jobs(n_jobs)
         if method in self.entries:
@@ -152,7 +153,7 @@ class OfEntries:
                     known[method] = partial(_answer_of, scores, of_scores)
             return
         self._direct, self._warning = self.source.direct, self.source.warning
-        by_members = self._by_members and method != "predict_raw"
+        by_members = self.by_members and method != "predict_raw"
         entry = (self._answering if by_members else self._checked_entry)(method, n_jobs)
         if entry is not None and self._direct and not self.arrays_meet(method, entry):
             entry = None
@@ -165,7 +166,7 @@ class OfEntries:
         if entry is not None and self.note is not None:
             self.note(self, method)
 
-    def _checked_entry(self: Any, method: str, n_jobs: int | None) -> Entry | None:
+    def _checked_entry(self, method: str, n_jobs: int | None) -> Entry | None:
         """Return an entry that agreed with the method on drawn rows, or None."""
         module, forest, source = self.module, self.forest, self.source
         refused, output = source.declines, output_of(forest.answers, method)
@@ -173,7 +174,7 @@ class OfEntries:
         targets = output == "probabilities" and len(forest.output_sizes) > 1
         if refused is None or several or targets or method in self.by_leaves:
             return None
-        labels = self._classes if isinstance(self._classes, np.ndarray) else None
+        labels = self.classes if isinstance(self.classes, np.ndarray) else None
         by_column = steps.by_column(forest.answers, output) or source.answers.by_column
         how = {"n_jobs": n_jobs, "classes": labels, "limit": source.limit}
         how["by_column"] = by_column
@@ -198,7 +199,7 @@ class OfEntries:
         self.counters.watch(entry)
         return entry
 
-    def _answering(self: Any, method: str, n_jobs: int | None) -> Entry | None:
+    def _answering(self, method: str, n_jobs: int | None) -> Entry | None:
         source, refused, of_scores = self.source, self.source.declines, self.of_scores
         if refused is None:
             return None
@@ -238,7 +239,7 @@ class OfEntries:
             self.timed = None
 
     def warm_up(
-        self: Any,
+        self,
         methods: Iterable[str],
         batch_sizes: Any,
         n_jobs: int | None,
@@ -254,7 +255,7 @@ class OfEntries:
             self.note.warmed(self, methods, batch_sizes, used)
 
     def _warm_up(
-        self: Any,
+        self,
         methods: Iterable[str],
         batch_sizes: Any,
         n_jobs: int | None,
@@ -270,15 +271,28 @@ class OfEntries:
         if contribs and self.forest.n_predicates:
             least = 1 if batch_sizes is None else int(np.min(batch_sizes))
             rows = np.repeat(drawn_rows(self.module)[:1], min(least, ENTRY_ROWS + 1), 0)
-            self._explain_by_entry(rows, self.engine.run("contribs", rows, None))
+            self.seek_explaining_entry(rows, self.engine.run("contribs", rows, None))
         with suppress(InvalidInputError):  # the model knows no names
-            if self._mappings is not None:
-                self._mappings.load()
+            if self.mappings is not None:
+                self.mappings.load()
 
-    def _explain_by_entry(self, rows: Any, values: Array) -> None:
+    def explained_by_entry(self, X: Any, n_jobs: int | None) -> Any:
+        jobs = self.module.n_jobs if n_jobs is None else n_jobs
+        entry = self.entries.get("predict_contribs")
+        if entry is None or not self._direct or jobs not in (None, 1):
+            return None
+        answer = entry(X)
+        if answer is not None and self._warning:
+            warn(self._warning)
+        return answer
+
+    def seek_explaining_entry(self, rows: Any, values: Array) -> None:
+        """Compile the entry of contributions, which has to find these of the rows."""
         source, few = self.source, 0 < len(values) <= ENTRY_ROWS
         fits = isinstance(rows, np.ndarray) and isinstance(self.module, CompiledModule)
-        if not few or not fits or source.declines is None:
+        if "predict_contribs" in self.entries or not few or not fits:
+            return
+        if source.declines is None:
             return
         entry = self.module.contribs_entry(source.declines, source.limit)
         if entry is None or not _equal_arrays(values, entry(rows)):

@@ -18,7 +18,7 @@ from skforge.engine.leaves.sums import PayloadSums
 from skforge.exceptions import InvalidInputError, SourceNeededError
 from skforge.forest.leaf_payloads import LeafSamples
 from skforge.frontends.sklearn.leaf_weights import CURVES
-from skforge.prediction.of_rows import RowsRead
+from skforge.prediction.of_rows import OfRows, RowsRead
 
 #: Numbers of leaves, or of points of curves, that a block of rows has at most.
 _BLOCK = 1 << 20
@@ -30,7 +30,7 @@ _UNUSED = "oob_score", "indices", "duplicates"
 class LeafAnswers:
     """What a ``ForestPredictor`` asks where raw scores are not the answer."""
 
-    def __init__(self, predictor: Any) -> None:
+    def __init__(self, predictor: OfRows) -> None:
         self._predictor, self._source = predictor, predictor.source.leaf_source
         self._made: dict[str, Any] = {}
 

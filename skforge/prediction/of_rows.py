@@ -2,56 +2,102 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from skforge._compat import cached_property
+from skforge.engine.arrays import is_device_array
+from skforge.engine.auto import AutoModule
+from skforge.engine.entry.mappings import CompiledDictReader
 from skforge.engine.module import CompiledModule
+from skforge.exceptions import InvalidInputError
+from skforge.forest.forest import Forest
+from skforge.prediction import counters
+from skforge.prediction.engines import SourceEngine
 from skforge.runtime.log import INFO, log
-from skforge.runtime.mappings import is_mapped
+from skforge.runtime.mappings import Mappings, is_mapped
 from skforge.sources.base import Source
+from skforge.sources.find import Fingerprint, FirstMember, source_of
 from skforge.sources.plain import ReadArray
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+#: Answers rows, or declines them with None: of the predictor, a method, rows and a
+#: number of threads.
+Route: TypeAlias = Callable[[Any, str, Any, "int | None"], Any]
 
 #: Forms of rows that are looked into.
 _MOST_FORMS = 32
+NO_PARAMS: Mapping[str, Any] = MappingProxyType({})
 
 
 class RowsRead(NamedTuple):
     """A call's rows, as a forest and as the model take them."""
 
-    by: Any  # the predictor whose forest reads them
+    by: OfRows  # the predictor whose forest reads them
     rows: Any  # numbers, or sparse ones; None: only the model reads them
     given: Any  # after steps of a pipeline that are run once a call
 
 
 class OfRows:
-    """A base of ``ForestPredictor``."""
+    """Reads rows, or asks the model; the first base of ``ForestPredictor``."""
 
-    __slots__ = ()
+    #: What each call looks at, faster than in the dictionary of all others.
+    __slots__ = (
+        *("by_members", "_direct", "_routes", "_warning", "entries", "entry_jobs"),
+        *("known_forms", "source", "__dict__", "__weakref__"),
+    )
 
-    source: Source
-    module: Any
-    #: By form of rows: itself, one with another forest, or None: the source alone.
-    of_forms: dict[Any, Any]
+    def __init__(
+        self,
+        module: CompiledModule | AutoModule,
+        estimator: Any,
+        start: FirstMember = None,
+        source: Source | None = None,
+    ) -> None:
+        self.module: Any = module
+        self.forest: Forest = module.forest
+        self.source: Source = source or source_of(estimator, module.forest, start)
+        self.engine = SourceEngine(module, self.source)
+        self.fingerprint = Fingerprint(estimator, start)
+        self.counters = counters.Counters()
+        #: By form of rows: itself, one with another forest, or None: the source alone.
+        self.of_forms: dict[Any, Self | None] = {}
+        #: By method, and class of rows or dtype of arrays. They hold no reference to
+        #: the predictor, so that it is freed, and its methods retire, with the last
+        #: one of a user.
+        self._routes: dict[tuple[str, Any], tuple[Route, ...]] = {}
+        #: Whether a user was told already that further keys of mappings are ignored.
+        self.ignores = False
 
-    def read(self: Any, X: Any, method: str, by: Any = None) -> RowsRead:
+    def read(self, X: Any, method: str, by: OfRows | None = None) -> RowsRead:
         """Read rows, by the forest of their form or a given one; warn as the model."""
         given = self.source.prepared(self.framed(X), method)
         by = by or self.of_rows(given)
         return RowsRead(by, by.rows(given, method), given)
 
-    def framed(self: Any, X: Any) -> Any:
-        if is_mapped(X) and self._mappings is not None:
-            return self._mappings.frame(X)
+    @cached_property
+    def mappings(self) -> Mappings | None:
+        """The reader of mappings; None if the model takes them."""
+        columns = self.source.columns()
+        if columns is None:
+            return None
+        mappings = Mappings(columns, CompiledDictReader)
+        mappings.ignores |= self.ignores
+        return mappings
+
+    def framed(self, X: Any) -> Any:
+        if is_mapped(X) and self.mappings is not None:
+            return self.mappings.frame(X)
         return X
 
-    def of_rows(self: Any, X: Any) -> Any:
+    def of_rows(self, X: Any) -> Self:
         """Return the predictor whose forest reads rows: itself, or their form's."""
-        return self._of_form(X) or self
+        return self.of_form(X) or self
 
-    def _ask_form(self: Any, method: str, X: Any, n_jobs: int | None) -> Any:
-        reader = self._of_form(X)
-        return None if reader is None else reader.answer(method, X, n_jobs)
-
-    def _of_form(self: Any, X: Any) -> Any:
+    def of_form(self, X: Any) -> Self | None:
         """Return the predictor for rows of another form, made for the first of them."""
         form = self.source.form(X)
         if form is None:
@@ -70,7 +116,7 @@ class OfRows:
                 reader = type(self)(module, model, source=source)
                 reader.counters, who = self.counters, "kernels of their own"
                 self.of_forms[form] = reader
-            self._routes: Any = {}
+            self._routes = {}
             from skforge.sources.forms import form_text
 
             log(INFO, "rows of the form %s are answered by %s", form_text(form), who)
@@ -85,3 +131,32 @@ class OfRows:
         if method != "apply":  # for which some libraries take fewer rows
             rows = self.source.taken(known or self.source.read(X))
         return self.source.rows(X, method) if rows is None else rows
+
+    def are_on_device(self, X: Any) -> bool:
+        """Tell whether kernels read rows on a GPU; refuse them if the CPU has to."""
+        if not is_device_array(X) or self.source.before:  # its steps may take them
+            return False
+        if not self.source.on_device:
+            raise InvalidInputError(
+                f"{self.source.class_name} computes its predictions on the CPU; pass "
+                "the rows as a NumPy array."
+            )
+        return True
+
+    @property
+    def route(self) -> int:
+        """What kernels count as: steps of a pipeline may have run before them."""
+        return counters.STEPS if self.source.before else counters.KERNEL
+
+    # ------------------------------------------------------------ the model itself
+
+    def ask(self, method: str, X: Any) -> Any:
+        self.fingerprint.check()
+        return self.by_model(method, self.framed(X))
+
+    def by_model(
+        self, method: str, X: Any, params: Mapping[str, Any] = NO_PARAMS
+    ) -> Any:
+        answer = self.source.call(method, X, **params)
+        self.counters.add(counters.LIBRARY, counters.rows_of(answer))
+        return answer

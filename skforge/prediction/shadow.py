@@ -17,6 +17,7 @@ from typing import Any
 from skforge import config
 from skforge.engine.arrays import into, is_device_array
 from skforge.exceptions import SourceNeededError, shortened, with_article
+from skforge.prediction import of_rounds
 from skforge.prediction.counters import CHECKED, DIFFERENT, LIBRARY, rows_of
 from skforge.prediction.of_source import of_source
 from skforge.prediction.predictor import METHODS, ForestPredictor
@@ -80,7 +81,9 @@ class Shadow:
         predictor: ForestPredictor = owner._compiled()
         predictor.fingerprint.check()
         method = function.__name__.partition("_")[2]
-        return predictor.staged_by_library(method, predictor.framed(X), params)
+        return of_rounds.staged_by_library(
+            predictor, method, predictor.framed(X), params
+        )
 
     def _compared(self, owner: Any, function: Any, args: Any, named: Any) -> Any:
         predictor: ForestPredictor = owner._compiled()
@@ -145,7 +148,9 @@ def _arguments(
     bound = signature(function).bind(owner, *args, **named).arguments
     X, params = bound["X"], bound.get("params", {})
     if further := bound.get("args"):
-        params = owner._compiled().named(function.__name__, X, further, params)
+        params = of_rounds.named(
+            owner._compiled(), function.__name__, X, further, params
+        )
     return X, bound.get("out"), params
 
 

@@ -24,6 +24,7 @@ from skforge.forest.frames import is_pandas
 from skforge.forest.rows import read_columns
 from skforge.forest.sparse_rows import dense_blocks
 from skforge.outputs.answers import of_scores
+from skforge.prediction import of_rounds, of_trees
 from skforge.prediction.differences import difference
 from skforge.prediction.kernel_checks import ADVICE, Sample, compare_now
 from skforge.prediction.predictor import METHODS, ForestPredictor
@@ -132,7 +133,7 @@ def _verify_outputs(
                 spec = predictor.forest.answers
                 outputs["transformed"] = of_scores(spec, "transformed", raw)
         for method, expected in outputs.items():
-            other = {"transformed": predictor.transformed}
+            other = {"transformed": partial(of_trees.transformed, predictor)}
             answer = other.get(method, partial(predictor.answer, method))(X)
             exact = predictor.module.reduction == "exact"
             if exact or method in predictor.by_leaves:
@@ -147,7 +148,8 @@ def _verify_outputs(
         live = source.leaf_source if source.model is not None else None
         for query in getattr(live, "queries", ()):
             expected = source.call("predict", X, **query)
-            _compare("predict", predictor.ask("predict", X, **query), expected, names)
+            answer = of_rounds.asked(predictor, "predict", X, (), query)
+            _compare("predict", answer, expected, names)
 
 
 def _of_scores(predictor: ForestPredictor, method: str, raw: Array, X: Any) -> Any:

@@ -189,7 +189,7 @@ def test_boosters_files_and_onnx(tmp_path, shared_models):
         assert_same(model.predict_raw(rows[row : row + 1]), many[row : row + 1])
     assert model.__dict__["_predictor"].entries["predict_raw"] is not None
     model.predict(rows[:1])
-    values = model.__dict__["_predictor"]._by_kernels("predict", rows, None)
+    values = model.__dict__["_predictor"].by_kernels("predict", rows, None)
     calls = entry_calls(model)
     for row in range(50):
         assert calls["predict"](rows[row : row + 1]) is not None

@@ -518,7 +518,7 @@ def test_a_missing_text_is_as_in_training(own: Any) -> None:
         rows = [{"a": "x"}, {"a": missing}]
         assert fast.predict(rows).tolist() == [0, 2]
         assert fast.predict({"a": missing}).tolist() == [2]
-        gap = fast._predictor._mappings.frame(rows)["a"][1]
+        gap = fast._predictor.mappings.frame(rows)["a"][1]
         assert gap is None if own is None else np.isnan(gap)
 
 

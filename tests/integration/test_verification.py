@@ -16,6 +16,7 @@ import skforge.prediction.kernel_checks as kernel_checks
 from skforge import CompiledForest, Schedule, VerificationWarning
 from skforge.engine import kernels
 from skforge.exceptions import VerificationError
+from skforge.prediction import of_trees
 from skforge.prediction.predictor import ForestPredictor
 
 pytestmark = pytest.mark.doors
@@ -92,9 +93,7 @@ def test_transforms_are_checked_as_well(monkeypatch, method):
 
 def test_a_boosters_values_are_checked(monkeypatch):
     booster = xgb.XGBRegressor(n_estimators=2, n_jobs=1).fit(X, Y).get_booster()
-    monkeypatch.setattr(
-        ForestPredictor, "transformed", lambda self, rows: -np.ones(256)
-    )
+    monkeypatch.setattr(of_trees, "transformed", lambda self, rows: -np.ones(256))
     text = message(lambda: CompiledForest(booster).fit(X), VerificationError)
     assert text.startswith("row 0 of X: transformed gives -1.0, expected ")
 
@@ -242,13 +241,15 @@ def test_a_large_batch_has_few_values(monkeypatch):
 def test_a_files_outputs_are_compared(monkeypatch, tmp_path, method):
     model = xgb.XGBClassifier(n_estimators=3, n_jobs=1).fit(X, Y > 0)
     model.save_model(tmp_path / "model.json")
-    name = method if method == "transformed" else "answer"
-    honest = getattr(ForestPredictor, name)
+    owner, name = ForestPredictor, "answer"
+    if method == "transformed":
+        owner, name = of_trees, method
+    honest = getattr(owner, name)
 
     def lying(self, *given):
         return honest(self, *given) + 1
 
-    monkeypatch.setattr(ForestPredictor, name, lying)
+    monkeypatch.setattr(owner, name, lying)
     margin = method == "predict_raw"
     expected = model.get_booster().predict(xgb.DMatrix(X[:1]), output_margin=margin)[0]
     text = message(

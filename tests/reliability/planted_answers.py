@@ -207,7 +207,7 @@ def own_logarithms(t: Trial) -> None:
 @fault(
     "best-iteration-for-all",
     "best_iteration taken where the library takes all rounds",
-    "prediction.of_rounds:OfRounds._rounds_asked",
+    "prediction.rounds:rounds_asked",
     "if count is None and not start:",
     "if (count or 0) <= 0 and not start:",
 )
@@ -291,9 +291,9 @@ def quantiles(t: Trial) -> None:
 @fault(
     "votes-as-leaves",
     "transform answered by another class's rule",
-    "prediction.of_trees:OfTrees.transform",
+    "prediction.of_trees:transform",
     "if not answers.matrix:",
-    "if not answers.matrix and self.source.stored is None:",
+    "if not answers.matrix and predictor.source.stored is None:",
     named="faults5, N; attack5, 1",
 )
 def stored_votes(t: Trial) -> None:

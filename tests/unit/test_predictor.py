@@ -23,11 +23,11 @@ from skforge.prediction.predictor import ForestPredictor
 def test_values_decide(declines, limit, accepted, refused) -> None:
     predictor = SimpleNamespace(
         source=SimpleNamespace(declines=declines, limit=limit),
-        _by_members=False,
+        by_members=False,
         _scored=lambda method, rows, n_jobs: rows,
     )
     for value in (*accepted, *refused):
         rows = np.array([[0.5, value], [1.0, 2.0]])
-        ask = ForestPredictor._by_certain_rows
+        ask = ForestPredictor.by_certain_rows
         answered = ask(predictor, "predict", None, rows) is rows
         assert answered == (value not in refused), value

@@ -1,0 +1,111 @@
+"""What kernels answer: numbers in, the source's answers out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from skforge._compat import cached_property
+from skforge._typing import Array
+from skforge.engine.auto import AutoModule
+from skforge.engine.module import CompiledModule
+from skforge.exceptions import warn
+from skforge.outputs.answers import labels_of
+from skforge.prediction import blocks
+from skforge.prediction.of_leaves import LeafAnswers
+from skforge.prediction.of_rows import OfRows
+from skforge.sources.base import Source, UnsureError
+from skforge.sources.find import FirstMember
+from skforge.sources.plain import ReadArray
+
+
+class OfKernels(OfRows):
+    """Answers rows by the engine, or asks the model; a base of ``ForestPredictor``."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        module: CompiledModule | AutoModule,
+        estimator: Any,
+        start: FirstMember = None,
+        source: Source | None = None,
+    ) -> None:
+        super().__init__(module, estimator, start, source)
+        self.by_members = self.source.answers.by_members
+        #: Methods that what leaves hold answers, and not raw scores.
+        self.by_leaves: tuple[str, ...] = getattr(
+            self.source.leaf_source, "by_leaves", ()
+        )
+        #: Columns of the forest's rows, if they are made of others.
+        self._made = self.forest.n_features if self.forest.is_encoded else 0
+        #: The labels that ``predict`` returns; None for 0, 1, ...
+        self.classes: Any = labels_of(self.forest.answers, estimator)
+        #: Returns a method's answer for raw scores.
+        self.of_scores = self.source.answers.of_scores(self.forest, estimator)
+
+    @cached_property
+    def leaf_answers(self) -> LeafAnswers:
+        return LeafAnswers(self)
+
+    def by_kernels(
+        self, method: str, X: Any, n_jobs: int | None, known: ReadArray | None = None
+    ) -> Any:
+        X = self.source.prepared(X, method)
+        if (answer := self._by_blocks(method, X, n_jobs)) is not None:
+            return answer
+        if known is None and (reader := self.of_rows(X)) is not self:
+            return reader.by_kernels(method, X, n_jobs)
+        rows = self.rows(X, method, known)
+        if rows is None and not self.source.answers.labels:
+            return self.of_scores(method, np.asarray(self.ask("predict_raw", X)))
+        answer = None if rows is None else self._scored(method, rows, n_jobs)
+        return self.ask(method, X) if answer is None else answer
+
+    def _scored(self, method: str, rows: Any, n_jobs: int | None) -> Any:
+        raw = self.engine.run("raw", rows, n_jobs)
+        try:
+            answer = self.of_scores(method, raw)
+        except UnsureError:
+            return None
+        self.counters.add(self.route, len(raw))
+        return answer
+
+    def by_certain_rows(self, method: str, n_jobs: int | None, rows: Array) -> Any:
+        """Answer a batch that the entry declined, unless it declined its values."""
+        refused, limit = self.source.declines, self.source.limit
+        by_members = self.by_members and method != "predict_raw"
+        if not len(rows) or by_members or refused is None:
+            return None
+        if refused != "nothing" or limit < np.inf:
+            nan = refused != "not_finite"
+            least, most = (np.fmin, np.fmax) if nan else (np.minimum, np.maximum)
+            if not -limit < least.reduce(rows, None) <= most.reduce(rows, None) < limit:
+                return None
+        return self._scored(method, rows, n_jobs)
+
+    def _by_blocks(
+        self, method: str, X: Any, n_jobs: int | None, out: Any = None
+    ) -> Array | None:
+        said = ""
+
+        def answer(rows: Any) -> Any:
+            nonlocal said
+            read = self.source.read(rows)
+            if read is None or not self.source.takes(read[0]):
+                return None
+            said = read[1]
+            raw = self.engine.run("raw", read[0], n_jobs)
+            return self.of_scores(method, raw)
+
+        if not blocks.is_large(X, self._made) or len(self.forest.output_sizes) > 1:
+            return None
+        if self.by_members and method != "predict_raw":  # of all rows
+            return None
+        answers = blocks.by_blocks(X, answer, out, self._made)
+        if answers is not None:
+            self.counters.add(self.route, len(X))
+            if said:
+                warn(said)
+        return answers
