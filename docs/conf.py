@@ -79,6 +79,10 @@ COPIED = (
     "benchmarks/same_bits/cells",
 )
 
+#: Pages for maintainers: links lead to them, the sidebar and the search do not.
+ASIDE = ("decisions/", "repository/CHANGELOG", "repository/benchmarks/results/")
+ASIDE += ("repository/benchmarks/same_bits/",)
+
 
 def copy_pages(app: Sphinx) -> None:
     """Copy pages of the repository to where Sphinx reads, if they have changed."""
@@ -102,7 +106,14 @@ def point_to_copies(app: Sphinx, docname: str, source: list[str]) -> None:
     source[0] = source[0].replace("](results/)", "](results/results.md)")
 
 
+def set_aside(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Take the pages of maintainers out of the sidebar and the search."""
+    if docname.startswith(ASIDE):
+        source[0] = f"---\norphan: true\nnosearch: true\n---\n{source[0]}"
+
+
 def setup(app: Sphinx) -> None:
     """Tell Sphinx of the functions above."""
     app.connect("builder-inited", copy_pages)
     app.connect("source-read", point_to_copies)
+    app.connect("source-read", set_aside)

@@ -12,6 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 TOCTREE = re.compile(r"^```\{toctree\}\n((?::.*\n)*)\n?((?:.+\n)*)```$", re.M)
+RST_TOCTREE = re.compile(r"^\.\. toctree::\n((?:   :.*\n)*)\n((?:   .+\n)*)", re.M)
 #: Sentences on systems and GPUs, which pages include and README repeats.
 INCLUDED = {file.stem: file for file in sorted((DOCS / "included").glob("*.md"))}
 
@@ -38,12 +39,13 @@ def listed(name: str) -> list[tuple[str, list[str]]]:
         (
             options,
             [
-                re.sub(r"^.*<(.*)>$", r"\1", f"{folder}/{line}".lstrip("/"))
+                re.sub(r"^.*<(.*)>$", r"\1", f"{folder}/{line.strip()}".lstrip("/"))
                 for line in entries.split("\n")
                 if line
             ],
         )
-        for options, entries in TOCTREE.findall(pages()[name])
+        for kind in (TOCTREE, RST_TOCTREE)
+        for options, entries in kind.findall(pages()[name])
     ]
 
 
@@ -55,14 +57,15 @@ def title(text: str) -> str:
 
 def test_the_sidebar_has_few_entries_in_few_groups():
     groups = listed("index")
-    assert 4 <= len(groups) <= 6
-    assert all(":caption: " in options for options, _ in groups)
-    assert sum(len(entries) for _, entries in groups) <= 20
+    captions = [re.findall(":caption: (.+)", options) for options, _ in groups]
+    assert captions == [["Use"], ["Understand"], ["Build"]]
+    assert sum(len(entries) for _, entries in groups) <= 18
 
 
 def test_every_page_is_in_the_contents_once():
     entries = [e for name in pages() for _, some in listed(name) for e in some]
-    assert sorted(set(pages()) - {"index"} - set(entries)) == []
+    here = {name for name in pages() if not name.startswith("decisions/")} - {"index"}
+    assert sorted(here - set(entries)) == []
     assert sorted(e for e in set(entries) if entries.count(e) > 1) == []
     ours = [e for e in entries if not e.startswith("repository/")]
     assert sorted(set(ours) - set(pages())) == []
