@@ -461,7 +461,7 @@ def gpu_table(folder: Path) -> list[str]:
 #: Pages with tables between marks, and what writes these.
 TABLES: dict[str, dict[str, Callable[[Path], list[str]]]] = {
     "docs/when_not.md": {"texts": text_table, "near": near_table},
-    "docs/small_images.md": {"starts": start_table},
+    "docs/serving.md": {"starts": start_table},
     "docs/gpu.md": {"gpu": gpu_table},
     "docs/export.md": {"exported": export_table},
 }

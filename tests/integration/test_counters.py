@@ -170,7 +170,7 @@ def test_the_collector_of_the_docs_exports_them(monkeypatch):
     registry.Collector = object
     for module in (types.ModuleType("prometheus_client"), core, registry):
         monkeypatch.setitem(sys.modules, module.__name__, module)
-    page = Path(__file__).parents[2] / "docs" / "serving.md"
+    page = Path(__file__).parents[2] / "docs" / "monitoring.md"
     blocks = re.findall(r"^```py\n(.*?)^```", page.read_text("utf-8"), re.S | re.M)
     namespace = {}
     exec(next(one for one in blocks if "metrics.py" in one), namespace)

@@ -25,7 +25,7 @@ from tests.plain import plain
 pytest.importorskip("fastapi")
 
 PAGE = Path(__file__).parents[2] / "docs" / "serving.md"
-SERVICE, _ = re.findall(
+(SERVICE,) = re.findall(
     r"^```py\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE
 )
 NAMES = ["age", "income", "visits", "score"]

@@ -150,3 +150,49 @@ def test_readme_has_the_included_sentences():
     for file in INCLUDED.values():
         sentence = file.read_text(encoding="utf-8").strip()
         assert readme.count(f"- {sentence.replace('](', '](docs/')}") == 1
+
+
+def slug(heading: str) -> str:
+    """Return a heading's address on GitHub and on the site."""
+    words = re.sub(r"\[([^]]*)\]\([^)]*\)|[`*]", r"\1", heading)
+    return re.sub(r"[^\w\- ]", "", words.strip().lower()).replace(" ", "-")
+
+
+@cache
+def addresses(file: Path) -> frozenset[str]:
+    text = re.sub(
+        r"^```.*?^```", "", file.read_text(encoding="utf-8"), flags=re.M | re.S
+    )
+    named = re.findall(r'<a id="([^"]+)">', text)
+    return frozenset([*map(slug, re.findall(r"^#+ (.+)$", text, re.M)), *named])
+
+
+def dead_links(file: Path) -> list[str]:
+    """Return the links of a page that lead to no file or to no heading."""
+    text = re.sub(
+        r"^```.*?^```", "", file.read_text(encoding="utf-8"), flags=re.M | re.S
+    )
+    dead = []
+    for path, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)#?([^)\s]*)\)", text):
+        target = (file.parent / path).resolve() if path else file
+        if not target.exists():
+            dead.append(path)
+        elif anchor and target.suffix == ".md" and anchor not in addresses(target):
+            dead.append(f"{path}#{anchor}")
+    return dead
+
+
+LINKING = ["*.md", "docs/*.md", "docs/decisions/*.md", "benchmarks/**/*.md"]
+LINKING = sorted({file for pattern in LINKING for file in ROOT.glob(pattern)})
+
+
+def test_every_link_leads_to_a_heading():
+    assert len(LINKING) > 60
+    found = {file.relative_to(ROOT).as_posix(): dead_links(file) for file in LINKING}
+    assert {name: dead for name, dead in found.items() if dead} == {}
+
+
+def test_a_link_that_leads_nowhere_is_found(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("# The page\n[a](other.md) [b](#the-page) [c](#the-pages)\n")
+    assert dead_links(page) == ["other.md", "#the-pages"]
