@@ -82,9 +82,6 @@ class Size:
 def main(
     names: harness.Names = None,
     output: harness.Output = None,
-    docs: Annotated[
-        Path | None, typer.Option(help="A page; its table of sizes is written anew.")
-    ] = None,
     rounds: Annotated[int, typer.Option(help="Turns of each program.")] = ROUNDS,
 ) -> None:
     """Measure, print, and write results where asked."""
@@ -96,10 +93,6 @@ def main(
         document = {"machine": facts, "lines": lines, "sizes": sizes}
         text = harness.publish(output, "export", document, page)
     print(text)
-    if docs is not None:
-        whole = docs.read_text(encoding="utf-8")
-        whole = harness.between(whole, "sizes", f"{_size_table(sizes)}\n")
-        docs.write_text(whole, encoding="utf-8")
 
 
 # ------------------------------------------------------------ calls

@@ -270,6 +270,7 @@ def draw() -> str:
     height = 2 * GAP + max(part.row for part in PARTS) * ROW + HEIGHT
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+        f'width="{width}" height="{height}" '
         'font-family="Helvetica, Arial, sans-serif" text-anchor="middle">',
         "<title>The parts of skforge; an arrow is an import</title>",
         '<marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" '

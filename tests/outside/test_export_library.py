@@ -27,7 +27,7 @@ from tests.export_tools import (
     small_forest,
 )
 
-DOCS = Path(__file__).parents[2] / "docs" / "export.md"
+DOCS = Path(__file__).parents[2] / "docs"
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="as Linux does it")
 
@@ -267,19 +267,18 @@ def price(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
 
 
 @needs_compiler
-@pytest.mark.parametrize("language", ["c", "openmp", "rust", "go"])
+@pytest.mark.parametrize("language", ["c", "rust", "go"])
 def test_programs_of_the_documentation(
     price: tuple[Path, Any], language: str, tmp_path: Path
 ) -> None:
     folder, forest = price
     folder = Path(shutil.copytree(folder, tmp_path / "price"))
     shutil.copy(price[0].with_name("object") / "price.o", folder)
-    texts = re.findall(r"```(\w+)\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.S)
-    programs = [text for tag, text in texts if tag == language[:4].replace("open", "c")]
-    if language in ("c", "openmp"):
-        text = programs[language == "openmp"]
-        flags = ["-std=c11", "-Wall", "-Wextra", "-Werror"]
-        build(folder, text, *flags, *(["-fopenmp"] if language == "openmp" else []))
+    page = DOCS / ("export.md" if language == "c" else "wheels.md")
+    texts = re.findall(r"```(\w+)\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
+    programs = [text for tag, text in texts if tag == language]
+    if language == "c":
+        build(folder, programs[0], "-std=c11", "-Wall", "-Wextra", "-Werror")
     elif language == "rust":
         if shutil.which("rustc") is None:
             pytest.skip("there is no rustc")
@@ -297,9 +296,6 @@ def test_programs_of_the_documentation(
     said = run(["./main"], folder, env={"LD_LIBRARY_PATH": str(folder)}).split()
     rows = np.array([[0.1, 0.2, 0.3, 0.4], [1, 2, 3, 4]], np.float32)
     wanted = skforge.compile_forest(forest).predict(rows).reshape(-1)
-    if language == "openmp":
-        zeros = np.zeros((1, 4), np.float32)
-        wanted = np.array([0, skforge.compile_forest(forest).predict(zeros).item()])
     np.testing.assert_array_equal(np.array(said, np.float32), wanted.astype(np.float32))
 
 

@@ -94,9 +94,6 @@ def test_decisions_have_dates_and_statuses_as_their_index_says():
     assert said == re.findall(
         r"^\| (\d+) \| \[(.+)\]\((.+)\) \| (.+?) \| ([^;|]+?)(?:;.*)? \|$", index, re.M
     )
-    assert [name.removesuffix(".md") for _, _, name, _, _ in said] == re.findall(
-        r"^0.*$", index, re.MULTILINE
-    )
 
 
 def test_modules_of_commands_are_there():
