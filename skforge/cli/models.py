@@ -25,6 +25,7 @@ from skforge.frontends.base import is_a, is_compiled, unwrap
 from skforge.frontends.members import has_members
 from skforge.prediction.answers import as_array
 from skforge.prediction.choose_targets import choose, compiled
+from skforge.prediction.given_rows import GivenRows
 from skforge.prediction.parameters import Parameters
 from skforge.prediction.predictor import ForestPredictor
 from skforge.prediction.shadow import shadow_state
@@ -135,7 +136,7 @@ def _of_file(forest: Forest, rows: Any) -> Any:
         else:
             part.compile_all()
     predictor = ForestPredictor(module, forest)
-    verify(predictor, rows, missing_is_fine=True)
+    verify(predictor, GivenRows(rows), missing_is_fine=True)
     predictor.counters.reset()
     model: Any = object.__new__(LoadedForest)
     vars(model).update(

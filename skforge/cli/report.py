@@ -159,7 +159,7 @@ def speed(
     *,
     seconds: float = 1.0,
 ) -> None:
-    from skforge.prediction.verification import take_rows
+    from skforge.prediction.given_rows import take_rows
 
     title(console, "Time of one call on one thread, median of interleaved rounds")
     both = all(pair.is_timed for pair in pairs)

@@ -31,8 +31,8 @@ from skforge.forest.forest import Forest
 from skforge.frontends.base import class_names, is_pipeline
 from skforge.frontends.content import is_path
 from skforge.prediction.choose_targets import size_ranges
+from skforge.prediction.given_rows import take_rows
 from skforge.prediction.state import Delegated
-from skforge.prediction.verification import take_rows
 from skforge.runtime.mappings import is_columns, is_mapped
 from skforge.sources.fitted import is_estimator, model_of
 from skforge.sources.stored_model import StoredModel

@@ -27,6 +27,7 @@ from skforge.frontends.content import CONVERTED, HEAD, check_file
 from skforge.persistence.artifact import compared_contents, from_bytes, write
 from skforge.persistence.loading import read
 from skforge.persistence.older_formats import in_present_format
+from skforge.prediction.given_rows import GivenRows
 from skforge.prediction.kernel_checks import ADVICE, Sample, compare_now
 from skforge.prediction.verification import verify
 from skforge.runtime.records import entry
@@ -172,7 +173,7 @@ def _compare(old: Any, new: Any, name: str) -> None:
         predictor = new._compiled()
         width = predictor.source.forest.n_columns
         rows = np.empty((0, width), predictor.forest.input_dtype)
-        verify(predictor, rows, predictor.source.declines != "not_finite")
+        verify(predictor, GivenRows(rows), predictor.source.declines != "not_finite")
 
 
 def _modules(model: Any) -> list[Any]:

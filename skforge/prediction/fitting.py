@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import _num_samples, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
 from skforge._compat import no_warnings
 from skforge.compiler.backend import backend_of
@@ -49,11 +49,11 @@ from skforge.prediction.choose_targets import (
     size_ranges,
 )
 from skforge.prediction.delegation import tags_of
+from skforge.prediction.given_rows import GivenRows, take_rows
 from skforge.prediction.predictor import ForestPredictor
 from skforge.prediction.verification import (
+    SAMPLE_ROWS,
     sample_rows,
-    sampled,
-    take_rows,
     verify,
     verify_members,
 )
@@ -80,7 +80,7 @@ _LOG = logging.getLogger("skforge")
 
 
 def read_members(
-    wrapper: Any, model: Any, X: Any, error: UnsupportedModelError
+    wrapper: Any, model: Any, given: GivenRows, error: UnsupportedModelError
 ) -> Members:
     """Compile each member of a fitted model that can be compiled.
 
@@ -91,7 +91,7 @@ def read_members(
         last = last_step(last)
     if not has_members(last):
         raise error
-    X = _rows_for_members(model, X)
+    X = _rows_for_members(model, given)
     inside, rows_of = named_members(model), rows_of_members(model, X)
     params = {**wrapper.get_params(deep=False), "prefit": True}
     params["tuning"] = _tuning_of_each(wrapper, len(inside))
@@ -125,19 +125,18 @@ def read_members(
             refused = no_member(model, "all are compiled already; use it as it is.")
         raise refused or error
     members = Members(tuple(parts), tuple(compiled), tuple(orders), {}, stages)
-    row = take_rows(X, np.array([0]))
+    row = given.one(0)
     return replace(members, first=answers_of(members.around(model), row))
 
 
-def _rows_for_members(model: Any, X: Any) -> Any:
-    n_rows = _num_samples(X)
-    if not n_rows:
+def _rows_for_members(model: Any, given: GivenRows) -> Any:
+    if not given.n:
         raise InvalidInputError(
             f"The members of {type(model).__name__} are compiled with the rows that "
             "they get, and X has 0 rows. Pass some rows; to explain, take a member."
         )
-    at = np.linspace(0, n_rows - 1, min(max(2, n_rows), ROWS)).astype(int)
-    return take_rows(X, at)
+    at = np.linspace(0, given.n - 1, min(max(2, given.n), ROWS)).astype(int)
+    return take_rows(given.all, at)  # a single one twice
 
 
 def _tuning_of_each(wrapper: Any, n_members: int) -> Any:
@@ -204,14 +203,15 @@ def make(wrapper: Any, model: Any, X: Any) -> FitResult:
             "tuning=Tuner(budget=...), with Tuner of skforge.tuning.",
             FutureWarning,
         )
+    given = GivenRows(X)
     try:
-        return _compiled_whole(wrapper, model, X)
+        return _compiled_whole(wrapper, model, given)
     except UnsupportedModelError as error:
-        members = read_members(wrapper, model, X, error)
+        members = read_members(wrapper, model, given, error)
     first = members.forests[0]  # stands for all
     predictor = ForestPredictor(first._compiled().module, model, members)
-    verify_members(predictor, X)
-    predictor.sample = _few_rows(X)
+    verify_members(predictor, given)
+    predictor.sample = given.kept()
     predictor.counters.reset()
     asked = wrapper.schedule, wrapper.batch_sizes, first.forest_, wrapper.target
     choice = choose(*asked, wrapper.reduction)
@@ -220,10 +220,10 @@ def make(wrapper: Any, model: Any, X: Any) -> FitResult:
     return FitResult(predictor, members, choice, *search, seconds)
 
 
-def _compiled_whole(wrapper: Any, model: Any, X: Any) -> FitResult:
+def _compiled_whole(wrapper: Any, model: Any, given: GivenRows) -> FitResult:
     start = time.perf_counter()
     reduction, least = wrapper.reduction, wrapper.gpu_min_rows
-    forest, split = read_divided(model, X)
+    forest, split = read_divided(model, given)
     first = None if split is None else split.start
     sizes = wrapper.batch_sizes
     choice = choose(wrapper.schedule, sizes, forest, wrapper.target, reduction)
@@ -238,7 +238,7 @@ def _compiled_whole(wrapper: Any, model: Any, X: Any) -> FitResult:
         )
         if asked or not isinstance(wrapper.tuning, str):
             trial = ForestPredictor(module, model, first)
-            choice, tuned = _search(wrapper, trial, choice, X)
+            choice, tuned = _search(wrapper, trial, choice, given)
             source = trial.source  # steps folded for a form of rows stay folded
         start += time.perf_counter() - searching
         if tuned is not None:
@@ -256,9 +256,9 @@ def _compiled_whole(wrapper: Any, model: Any, X: Any) -> FitResult:
             part.compile_all()
     seconds = time.perf_counter() - start
     predictor = ForestPredictor(module, model, first, source)
-    verify(predictor, X, tags_of(model, forest).input_tags.allow_nan)
-    predictor.sample = _few_rows(X)
-    fallback = why_fallback(predictor, X)
+    verify(predictor, given, tags_of(model, forest).input_tags.allow_nan)
+    predictor.sample = given.kept()
+    fallback = why_fallback(predictor, given)
     if slow := fallback or why_steps(split):
         warn(slow, PerformanceWarning)
     predictor.counters.reset()
@@ -266,12 +266,6 @@ def _compiled_whole(wrapper: Any, model: Any, X: Any) -> FitResult:
     if _LOG.isEnabledFor(logging.INFO):
         _tell(wrapper, model, result)
     return result
-
-
-def _few_rows(X: Any) -> Any:
-    with suppress(Exception):  # of containers that are not known
-        return take_rows(X, sampled(X, 16)) if _num_samples(X) else None
-    return None
 
 
 def _tell(wrapper: Any, model: Any, result: FitResult) -> None:
@@ -297,7 +291,7 @@ def _tell(wrapper: Any, model: Any, result: FitResult) -> None:
 
 
 def _search(
-    wrapper: Any, predictor: ForestPredictor, choice: TargetChoice, X: Any
+    wrapper: Any, predictor: ForestPredictor, choice: TargetChoice, given: GivenRows
 ) -> tuple[TargetChoice, TuningResult]:
     """Search the schedules of every target; two targets share the budget.
 
@@ -307,7 +301,7 @@ def _search(
     """
     tuning, module = wrapper.tuning, predictor.module
     tuner = Tuner(tuning) if isinstance(tuning, str) else tuning
-    rows, kernels = sample_rows(predictor, X, TUNING_ROWS), kernels_of(module)
+    rows, kernels = sample_rows(predictor, given, TUNING_ROWS), kernels_of(module)
     names = "reduction", "n_jobs", "random_state", "verbose"
     options = {name: getattr(wrapper, name) for name in names}
     options["ranges"] = size_ranges(wrapper.batch_sizes)
@@ -334,13 +328,15 @@ def _search(
 # ------------------------------------------------------------ pipelines
 
 
-def read_divided(model: Any, X: Any) -> tuple[Forest, splits.PipelineSplit | None]:
+def read_divided(
+    model: Any, given: GivenRows
+) -> tuple[Forest, splits.PipelineSplit | None]:
     """Return a model's forest; of a pipeline, that of the last steps that fold.
 
-    Fewer fold if the forest after them does not read the rows of ``X`` as they arrive.
+    Fewer fold if the forest after them does not read the given rows as they arrive.
     """
     if not splits.divides(model):
-        return _placed(read_model(model), X), None
+        return _placed(read_model(model), given.all), None
     why: dict[str, str] = {}
     steps = splits.divided_steps(model)
     names = [name for name, _ in steps]
@@ -354,10 +350,10 @@ def read_divided(model: Any, X: Any) -> tuple[Forest, splits.PipelineSplit | Non
             first = i + 1
     starts: list[int | None] = list(range(max(first, min(1, last)), last + 1))
     for start in starts if first else [None, *starts]:
-        forest, unread = _tried(model, start, last, X)
+        forest, unread = _tried(model, start, last, given)
         if forest is not None:
             if not start:  # it gets X itself
-                forest = _placed(forest, X)
+                forest = _placed(forest, given.all)
             if start is None and not is_pipeline(model):
                 return forest, None
             return forest, splits.divided(model, start, {**known, **why})
@@ -373,7 +369,7 @@ def _placed(forest: Forest, X: Any) -> Forest:
 
 
 def _tried(
-    model: Any, start: int | None, last: int, X: Any
+    model: Any, start: int | None, last: int, given: GivenRows
 ) -> tuple[Forest | None, str]:
     rest = splits.rest_of(model, start)
     if is_compiled(rest):
@@ -386,7 +382,7 @@ def _tried(
         return None, f"{name!r} does not store how many columns its rows have"
     try:
         forest = read_model(rest)
-        unread = "" if start is None else _unread(model, forest, start, X)
+        unread = "" if start is None else _unread(model, forest, start, given)
     except UnsupportedModelError as error:
         return None, splits.reason(name, step, error)
     return None if unread else forest, unread
@@ -407,12 +403,12 @@ def table_of(wrapper: Any) -> str:
     return f"{split}\n\n{who_answers(wrapper.__dict__)}".rstrip()
 
 
-def _unread(model: Any, forest: Forest, start: int, X: Any) -> str:
-    source, n_rows = source_of(model, forest, start), _num_samples(X)
+def _unread(model: Any, forest: Forest, start: int, given: GivenRows) -> str:
+    source = source_of(model, forest, start)
     name, unread = splits.divided_steps(model)[start][0], ""
-    for i in sampled(X, TRIED)[:n_rows]:
+    for i in given.spread(TRIED)[: given.n]:
         with no_warnings():  # fit has the rows checked again
-            prepared = source.prepared(take_rows(X, np.array([i])))
+            prepared = source.prepared(given.one(i))
             if source.rows(prepared, "predict_raw") is not None:
                 return ""
         rows = getattr(prepared, "rows", prepared)
@@ -449,17 +445,17 @@ def why_steps(split: Any) -> str:
     )
 
 
-def why_fallback(predictor: ForestPredictor, X: Any) -> str:
-    """Return why the model itself answers rows like ``X``, and the mend.
+def why_fallback(predictor: ForestPredictor, given: GivenRows) -> str:
+    """Return why the model itself answers rows like those given, and the mend.
 
     Return "" if compiled code answers. ``predictor`` has counted the calls with which
-    ``fit`` compared its answers to ``X``.
+    ``fit`` compared its answers.
     """
     counts = predictor.counters.read()
     compiled = sum(counts[route]["calls"] for route in ("entry", "kernel", "steps"))
-    if compiled or not _num_samples(X):
+    if compiled or not given.n:
         return ""
-    X, forms = take_rows(X, sampled(X)), dict(predictor.of_forms)
+    X, forms = given.some(SAMPLE_ROWS), dict(predictor.of_forms)
 
     def answer(rows: Any) -> tuple[Any, int]:
         """Return predictions and the calls of the model; None after an error."""
@@ -480,8 +476,9 @@ def why_fallback(predictor: ForestPredictor, X: Any) -> str:
         mend = f": {said}"
     else:
         mend = "; no conversion that was tried helps."
-        n = min(_TRIED, _num_samples(X))
-        single = [answer(take_rows(X, np.array([i]))) for i in range(n)]
+        sample = GivenRows(X)
+        n = min(_TRIED, sample.n)
+        single = [answer(sample.one(i)) for i in range(n)]
         alone = sum(answers is not None and not calls for answers, calls in single)
         if alone:
             mend += f" By themselves, {alone} of {n} rows are answered by kernels."

@@ -9,23 +9,20 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from skforge._compat import no_warnings
 from skforge._typing import Array
-from skforge.compiler.backend import on_device
-from skforge.engine.arrays import is_device_array
 from skforge.exceptions import (
     UnsupportedModelError,
     VerificationError,
     VerificationWarning,
 )
-from skforge.forest.frames import is_pandas
 from skforge.forest.rows import read_columns
 from skforge.forest.sparse_rows import dense_blocks
 from skforge.outputs.answers import of_scores
 from skforge.prediction import of_rounds, of_trees
 from skforge.prediction.differences import difference
+from skforge.prediction.given_rows import GivenRows
 from skforge.prediction.kernel_checks import ADVICE, Sample, compare_now
 from skforge.prediction.predictor import METHODS, ForestPredictor
 from skforge.sources.base import UnsureError
@@ -35,7 +32,7 @@ SAMPLE_ROWS = 256
 DRAWN_ROWS = 128
 
 
-def verify(predictor: ForestPredictor, X: Any, missing_is_fine: bool) -> None:
+def verify(predictor: ForestPredictor, given: GivenRows, missing_is_fine: bool) -> None:
     """Compare kernels with the source on sample rows, bit by bit in exact mode.
 
     On the CPU these are the kernels compiled so far, and those of the smallest batches;
@@ -47,10 +44,10 @@ def verify(predictor: ForestPredictor, X: Any, missing_is_fine: bool) -> None:
     rows = predictor.source.drawn(DRAWN_ROWS, 0.05 if missing_is_fine else 0.0)
     n_drawn = len(rows)
     names = [f"row {i} drawn around the model's thresholds" for i in range(n_drawn)]
-    n_rows, at = _num_samples(X), sampled(X)
+    at, X = given.spread(SAMPLE_ROWS), None
     reader, sample = predictor, None
-    if n_rows:
-        X = predictor.source.prepared(take_rows(X, at))
+    if given.n:
+        X = predictor.source.prepared(given.some(SAMPLE_ROWS))
         reader = predictor.of_rows(X)
         sample = _rows(predictor, X) if reader is predictor else None
     if sample is not None:
@@ -58,7 +55,7 @@ def verify(predictor: ForestPredictor, X: Any, missing_is_fine: bool) -> None:
         names = [f"row {i} of X" for i in at] + names
     if not len(rows):
         raise UnsupportedModelError("Its members have no row that all of them read.")
-    predictor.checked = n_rows and len(at), n_drawn
+    predictor.checked = given.n and len(at), n_drawn
     expected = predictor.source.raw(rows)
     modules = []
     for module, scores in _scored(predictor, expected):
@@ -68,23 +65,23 @@ def verify(predictor: ForestPredictor, X: Any, missing_is_fine: bool) -> None:
     with ExitStack() as stack:
         for module in modules:  # no other kernel is needed yet
             stack.enter_context(module.kernels.one())
-        if predictor.source.answers.by_members or not n_rows:
+        if predictor.source.answers.by_members or not given.n:
             drawn = slice(len(names) - n_drawn, None)
-            given = predictor.source.as_given(rows[drawn]) if n_drawn else None
-            _verify_outputs(predictor, given, names[drawn], expected[drawn])
+            readable = predictor.source.as_given(rows[drawn]) if n_drawn else None
+            _verify_outputs(predictor, readable, names[drawn], expected[drawn])
         predictor.counters.reset()
-        if n_rows:
+        if given.n:
             raw = None if sample is None else expected[: len(sample)]
             if reader is not predictor and reader.source.stored is not None:
                 raw = reader.source.raw_of(X)
             _verify_outputs(reader, X, [f"row {i} of X" for i in at], raw)
 
 
-def verify_members(predictor: ForestPredictor, X: Any) -> None:
+def verify_members(predictor: ForestPredictor, given: GivenRows) -> None:
     """Compare answers bit by bit; ``fit`` of each member has compared its kernels."""
     from joblib import parallel_config
 
-    at = sampled(X)
+    at = given.spread(SAMPLE_ROWS)
     drawn = sum(member._compiled().checked[1] for member in predictor.source.members)
     predictor.checked = len(at), drawn
     if predictor.module.reduction != "exact":
@@ -95,7 +92,7 @@ def verify_members(predictor: ForestPredictor, X: Any) -> None:
         for member in predictor.source.members:
             for module in member._compiled().engine.modules:
                 stack.enter_context(module.kernels.one())
-        _verify_outputs(predictor, take_rows(X, at), names, None)
+        _verify_outputs(predictor, given.some(SAMPLE_ROWS), names, None)
 
 
 def _scored(predictor: ForestPredictor, expected: Array) -> Iterator[tuple[Any, Array]]:
@@ -167,40 +164,13 @@ def _compare(method: str, answer: Any, expected: Any, names: list[str]) -> None:
         )
 
 
-def sampled(X: Any, most: int = SAMPLE_ROWS) -> NDArray[np.intp]:
-    return np.unique(np.linspace(0, max(0, _num_samples(X) - 1), most).astype(int))
-
-
-def _num_samples(X: Any) -> int:
-    if (type(X) is np.ndarray and X.ndim) or is_pandas(X):
-        return len(X)
-    from sklearn.utils.validation import _num_samples
-
-    return int(_num_samples(X))
-
-
-def take_rows(X: Any, at: NDArray[np.intp]) -> Any:
-    if type(X) is np.ndarray:
-        return X[at]  # scikit-learn looks for plug-ins of data frames: 7 to 25 ms
-    if is_pandas(X):
-        return X.take(at)
-    if is_device_array(X):
-        return on_device().rows_on_host(X, at)
-    if hasattr(X, "tocsr"):
-        return X.tocsr()[at]
-    is_table = hasattr(X, "columns") or hasattr(X, "iloc")
-    if isinstance(X, (np.ndarray, list)) or is_table:
-        from sklearn.utils import _safe_indexing
-
-        return _safe_indexing(X, at)
-    return np.asarray(X)[at]
-
-
-def sample_rows(predictor: ForestPredictor, X: Any, most: int) -> Array | None:
-    """Return evenly spread rows of X as kernels get them; None without such rows."""
-    if not _num_samples(X):
+def sample_rows(
+    predictor: ForestPredictor, given: GivenRows, most: int
+) -> Array | None:
+    """Return evenly spread rows as kernels get them; None without such rows."""
+    if not given.n:
         return None
-    X = take_rows(X, sampled(X, most))
+    X = given.some(most)
     return _rows(predictor, X) if predictor.of_rows(X) is predictor else None
 
 

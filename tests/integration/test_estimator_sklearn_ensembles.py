@@ -15,6 +15,7 @@ from threadpoolctl import threadpool_limits
 from skforge import UnsupportedModelError
 from skforge.engine.module import compile_forest
 from skforge.exceptions import VerificationError
+from skforge.prediction.given_rows import GivenRows
 from skforge.prediction.predictor import ForestPredictor
 from skforge.prediction.verification import verify
 from tests.compared_calls import difference
@@ -48,7 +49,7 @@ def test_verification_sees_a_wrong_leaf(name):
     leaves = np.nextafter(fast.forest_.leaf_value, np.inf)
     forest = replace(fast.forest_, leaf_value=leaves)
     with pytest.raises(VerificationError):
-        verify(ForestPredictor(compile_forest(forest), model), X, False)
+        verify(ForestPredictor(compile_forest(forest), model), GivenRows(X), False)
 
 
 @pytest.mark.sampled(6)
