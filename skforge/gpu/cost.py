@@ -3,7 +3,7 @@
 ``GpuWork`` has the time of any schedule, by which defaults are chosen and a search
 orders its candidates. Its terms are what a block issues, reads from shared memory and
 caches, and waits for, and how many blocks a processor holds: formulas of the forest's
-shape, for all schedules at once, fitted to times of an H100 (docs/cost_model.md): so
+shape, for all schedules at once, fitted to times of an H100 (docs/defaults.md): so
 some take more cycles than the instructions they are named for. The cost model learns by
 how much they are wrong.
 """
