@@ -75,13 +75,16 @@ COPIED = (
     "CONTRIBUTING.md",
     "SECURITY.md",
     "benchmarks/README.md",
+    "benchmarks/gpu/features.md",
+    "tests/reliability/README.md",
     "benchmarks/results",
     "benchmarks/same_bits/cells",
 )
 
 #: Pages for maintainers: links lead to them, the sidebar and the search do not.
 ASIDE = ("decisions/", "repository/CHANGELOG", "repository/benchmarks/results/")
-ASIDE += ("repository/benchmarks/same_bits/",)
+ASIDE += ("repository/benchmarks/same_bits/", "repository/benchmarks/gpu/")
+ASIDE += ("repository/tests/",)
 
 
 def copy_pages(app: Sphinx) -> None:
@@ -102,7 +105,7 @@ def point_to_copies(app: Sphinx, docname: str, source: list[str]) -> None:
         source[0] = source[0].replace(f"]({up}../", f"]({up}repository/")
         return
     up = "../" * docname.count("/")
-    source[0] = source[0].replace("](../docs/", f"]({up}").replace("](docs/", f"]({up}")
+    source[0] = source[0].replace(f"]({up[3:]}docs/", f"]({up}")
     source[0] = source[0].replace("](results/)", "](results/results.md)")
 
 
