@@ -1,7 +1,7 @@
 """Predictions inside Dask, Spark and Ray: skforge against the engine's usual way.
 
     pip install -e '.[bench,distributed]'
-    cd benchmarks && python engines.py --output results --sizing ../docs/sizing.md
+    cd benchmarks && python engines.py --output results --sizing results/sizing.md
 
 In each engine a cluster of two processes is started here, rows are put into its
 memory, and systems take turns in rounds; benchmarks/README.md says which. Times are

@@ -58,8 +58,9 @@ def test_code_prints_what_the_page_says(page, request, tmp_path, monkeypatch):
         pytest.importorskip("dask", reason="needs skforge[dask]")
     if page.name == "leaf_weights.md":
         pytest.importorskip("quantile_forest")
-    if page.name in ("polars.md", "duckdb.md"):
-        pytest.importorskip(page.stem)
+    if page.name == "queries.md":
+        pytest.importorskip("polars")
+        pytest.importorskip("duckdb")
     if page.name == "explain.md":
         pytest.importorskip("shap")
         pytest.importorskip("matplotlib").use("Agg")

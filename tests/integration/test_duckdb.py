@@ -1,4 +1,4 @@
-"""The function of docs/duckdb.md: DuckDB's rows by Arrow, with the library's bits."""
+"""The function of docs/queries.md: DuckDB's rows by Arrow, with the library's bits."""
 
 from __future__ import annotations
 

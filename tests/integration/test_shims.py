@@ -11,13 +11,14 @@ import pytest
 from numpy.testing import assert_array_equal
 from scipy.sparse import csr_matrix
 
-DOCS = Path(__file__).parents[2] / "docs"
+PAGE = Path(__file__).parents[2] / "docs" / "coming_from.md"
 CLASSES = {"binary": 2, "multiclass": 3, "regression": 0, "lambdarank": 2}
 
 
-def saved(page, folder):
-    """Save the first block of a page as the module that the page names; import it."""
-    text = (DOCS / page).read_text(encoding="utf-8")
+def saved(heading, folder):
+    """Save the first block of a section as the module that it names; import it."""
+    text = PAGE.read_text(encoding="utf-8").split(f"\n## {heading}\n")[1]
+    text = text.split("\n## ")[0]
     (name,) = re.findall(r"^Save this as `(\w+)\.py`", text, re.MULTILINE)
     code = re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)[0]
     file = folder / f"{name}.py"
@@ -58,7 +59,7 @@ def train(lightgbm, objective, file):
 @pytest.mark.parametrize("objective", CLASSES)
 @pytest.mark.parametrize("raw", [False, True])
 def test_lleaves_class_has_the_answers_of_lightgbm(lightgbm, tmp_path, objective, raw):
-    lleaves = saved("from_lleaves.md", tmp_path)
+    lleaves = saved("A class for lleaves", tmp_path)
     booster, X = train(lightgbm, objective, tmp_path / "model.txt")
     model = lleaves.Model(model_file=str(tmp_path / "model.txt"))
     assert not model.is_compiled
@@ -77,7 +78,7 @@ def test_lleaves_class_has_the_answers_of_lightgbm(lightgbm, tmp_path, objective
 
 def test_lleaves_class_takes_frames_and_gives_float32_if_asked(lightgbm, tmp_path):
     pandas = pytest.importorskip("pandas")
-    lleaves = saved("from_lleaves.md", tmp_path)
+    lleaves = saved("A class for lleaves", tmp_path)
     X, y = data(2)
     frame = pandas.DataFrame(X, columns=list("abcdef"))
     frame["c"] = pandas.Categorical.from_codes(np.arange(len(X)) % 3, ["x", "y", "z"])
@@ -98,7 +99,7 @@ def test_lleaves_class_takes_frames_and_gives_float32_if_asked(lightgbm, tmp_pat
 @pytest.mark.parametrize("margin", [False, True])
 def test_tl2cgen_classes_have_the_answers_of_xgboost(tmp_path, objective, margin):
     xgboost = pytest.importorskip("xgboost")
-    tl2cgen = saved("from_tl2cgen.md", tmp_path)
+    tl2cgen = saved("Classes for tl2cgen", tmp_path)
     classes = {"multi:softprob": 3, "reg:squarederror": 0}.get(objective, 2)
     X, y = data(classes)
     parameters = {"objective": objective, "nthread": 1, "max_depth": 4}
@@ -135,7 +136,7 @@ def test_tl2cgen_classes_have_the_answers_of_xgboost(tmp_path, objective, margin
 
 
 def test_tl2cgen_classes_read_boosters_of_lightgbm(lightgbm, tmp_path):
-    tl2cgen = saved("from_tl2cgen.md", tmp_path)
+    tl2cgen = saved("Classes for tl2cgen", tmp_path)
     booster, X = train(lightgbm, "multiclass", tmp_path / "model.txt")
     tl2cgen.export_lib(booster, libpath=tmp_path / "model.skforge")
     predictor = tl2cgen.Predictor(str(tmp_path / "model.skforge"))
