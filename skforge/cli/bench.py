@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import typer
-from rich.console import Console
-from rich.text import Text
 
 from skforge._typing import Array
 from skforge.cli import options, report
@@ -20,6 +18,7 @@ from skforge.cli.data import check_columns, load_rows
 from skforge.cli.errors import MISMATCH, naming
 from skforge.cli.models import drawable, fitted, forest_of, live_model, open_model
 from skforge.cli.report import Pair, check, describe, show_schedules, speed
+from skforge.cli.screen import say, screen
 from skforge.cli.tables import name_of
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import InvalidInputError, VerificationError, duration
@@ -40,12 +39,10 @@ def estimator_pairs(fast: Any) -> list[Pair]:
     ]
 
 
-def source_pairs(
-    console: Console, model_file: Path, model: Any, module: CompiledModule
-) -> list[Pair]:
+def source_pairs(model_file: Path, model: Any, module: CompiledModule) -> list[Pair]:
     """Return the compiled and the source's predictor, or print why there is no pair."""
     if is_a(model, "xgboost.core.Booster"):
-        return [booster_pair(model, module)]
+        return [booster_pair(model, module.predict_raw)]
     if is_a(model, "lightgbm.basic.Booster"):
         return [_lightgbm(model, module)]
     library, pair_of = _LIBRARIES.get(module.forest.source, ("", None))
@@ -62,7 +59,7 @@ def source_pairs(
     except Exception as error:  # noqa: BLE001 - each library has its own errors
         said = (str(error).strip().splitlines() or [type(error).__name__])[-1]
         why = f"cannot read the file: {said}"
-    console.print(f"{library} {why}", soft_wrap=True)
+    say(f"{library} {why}")
     return []
 
 
@@ -74,10 +71,11 @@ def _xgboost(model_file: Path, module: CompiledModule) -> Pair:
     import xgboost
 
     with xgboost.config_context(verbosity=0):  # old files cause a warning
-        return booster_pair(xgboost.Booster(model_file=str(model_file)), module)
+        booster = xgboost.Booster(model_file=str(model_file))
+    return booster_pair(booster, module.predict_raw)
 
 
-def booster_pair(booster: Any, module: CompiledModule) -> Pair:
+def booster_pair(booster: Any, compiled: report.Predict) -> Pair:
     booster.set_param({"nthread": 1})
     rounds = (0, 0)  # all
     # XGBoost's scikit-learn wrapper predicts with the rounds up to the best iteration.
@@ -87,7 +85,7 @@ def booster_pair(booster: Any, module: CompiledModule) -> Pair:
     margin = partial(
         booster.inplace_predict, predict_type="margin", iteration_range=rounds
     )
-    return Pair("predict_raw", module.predict_raw, "inplace_predict", margin)
+    return Pair("predict_raw", compiled, "inplace_predict", margin)
 
 
 def _lightgbm(booster: Any, module: CompiledModule) -> Pair:
@@ -156,7 +154,7 @@ def bench(
     from skforge import Target
     from skforge.sources.files import ForestSource
 
-    sizes, console = options.sizes_of(batch_sizes), Console()
+    sizes, console = options.sizes_of(batch_sizes), screen()
     chosen = options.load_schedule(schedule)
     check_columns(data, columns)
     Target.host()  # loads LLVM, which is not compile time
@@ -172,7 +170,7 @@ def bench(
             pairs = estimator_pairs(job.fast)
         else:
             job = _of_forest(model_file, model, rows, chosen, target)
-            pairs = source_pairs(console, model_file, model, job.module)
+            pairs = source_pairs(model_file, model, job.module)
         _check_memory(max(sizes), job.forest)
         describe(console, model_file.name, job.forest)
         X = next(iter(job.rows.values()))
@@ -182,7 +180,7 @@ def bench(
         speed(console, pairs[:1], X, sizes, seconds=seconds)
         good = check(console, pairs, job.rows)
         took = f"read in {duration(read)}, compiled in {duration(job.seconds)}"
-        console.print(f"\n{took}")
+        say(f"\n{took}")
         if verbose:
             show_schedules(console, job.module)
     if not good:
@@ -259,15 +257,14 @@ def demo(
     seconds: options.SecondsOption = 1.0, verbose: options.Verbose = False
 ) -> None:
     """Train a model, compile it, and compare the speed and every bit."""
-    from skforge import CompiledForest, Target, compile_forest
+    from skforge import CompiledForest, Target
 
-    console, target = Console(), Target.host()
+    console = screen()
+    Target.host()  # loads LLVM, which is not compile time
     X, y = _demo_data()
     train, held_out = X[4096:], X[:4096]
-    model = _demo_model(console)
-    console.print(
-        Text(f"training {type(model).__name__} on {len(train):,} generated rows ...")
-    )
+    model = _demo_model()
+    say(f"training {type(model).__name__} on {len(train):,} generated rows ...")
     start = perf_counter()
     model.fit(train, y[4096:])
     trained = perf_counter() - start
@@ -277,21 +274,22 @@ def demo(
     fitted = perf_counter() - start
     forest = fast.forest_
     describe(console, type(model).__name__, forest)
-    module = compile_forest(forest, target=target)
     pairs = estimator_pairs(fast)
     if hasattr(model, "get_booster"):
-        pairs = [booster_pair(model.get_booster(), module), *pairs]
+        fast.predict_raw(
+            held_out[:1]
+        )  # compiles its entry; fit has compiled the others
+        pairs = [booster_pair(model.get_booster(), fast.predict_raw), *pairs]
     rows = {"held out": held_out, **_drawn_rows(forest)}
     speed(console, pairs[:-1], held_out, [1, 64, 4096], seconds=seconds)
     good = check(console, pairs, rows)
-    console.print(
+    say(
         f"\ntrained in {duration(trained)}; "
         "CompiledForest(model, tuning='off').fit(X), "
-        f"which compiles and checks, took {duration(fitted)}",
-        soft_wrap=True,
+        f"which compiles and checks, took {duration(fitted)}"
     )
     if verbose:
-        show_schedules(console, module)
+        show_schedules(console, fast._compiled().module)
     if not good:
         raise VerificationError("Compiled predictions differ from the model's own.")
 
@@ -308,16 +306,15 @@ def _demo_data() -> tuple[report.RowArray, Array]:
     return X, y
 
 
-def _demo_model(console: Console) -> Any:
+def _demo_model() -> Any:
     try:
         import xgboost
     except ImportError:
         from sklearn.ensemble import RandomForestClassifier
 
-        console.print(
+        say(
             "xgboost is not installed (pip install xgboost): the model "
-            "is a scikit-learn random forest instead.",
-            soft_wrap=True,
+            "is a scikit-learn random forest instead."
         )
         return RandomForestClassifier(100, max_depth=8, n_jobs=1, random_state=0)
     # One thread: on a busy machine, several threads wait for each other.

@@ -11,6 +11,7 @@ from skforge._container import container_bytes
 from skforge._version import FORMAT, __version__
 from skforge.cli import options
 from skforge.cli.errors import check_output
+from skforge.cli.screen import say
 from skforge.cli.verify import SourceModel, SourceRows, beside
 from skforge.exceptions import InvalidInputError
 from skforge.frontends.content import CONVERTED, HEAD
@@ -50,16 +51,16 @@ def convert(
         opened = load(container_bytes(*found.contents))
         beside(new.name, opened, model, data, columns)
     write(found.contents, new)
-    typer.echo(
+    say(
         f"saved {new}: format {FORMAT} of skforge {__version__}, from format "
         f"{found.format} of {found.release}"
     )
-    typer.echo(
+    say(
         "its machine code agrees with a plain walk over the old file's trees, for "
-        f"{ROWS} rows drawn around the thresholds"
+        f"{ROWS} random rows around the thresholds"
     )
     if model is None:
-        typer.echo(
+        say(
             "not compared with the model that it was made from: skforge verify "
             f"{new} --model MODEL --data ROWS does that"
         )
@@ -80,8 +81,8 @@ def _to_json(old: Path, new: Path, asks: bool) -> None:
     assert isinstance(text, bytes)
     write_json(text, new)
     forest = load_forest(text)
-    typer.echo(f"saved {new}: {forest.n_trees:,} trees, in the JSON of XGBoost 3.0")
-    typer.echo(
+    say(f"saved {new}: {forest.n_trees:,} trees, in the JSON of XGBoost 3.0")
+    say(
         "it was read back, and has the trees and base scores of the old file; "
         f"XGBoost reads it: xgboost.Booster(model_file='{new}')"
     )

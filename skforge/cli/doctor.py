@@ -11,10 +11,11 @@ from importlib import metadata
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from skforge._version import DISTRIBUTION, __version__
+from skforge.cli.screen import say, screen, show
 from skforge.exceptions import TargetError
 from skforge.runtime import object_cache
 
@@ -51,7 +52,7 @@ def doctor(measure: bool = False) -> None:
     from skforge.compiler.target import Target
     from skforge.engine import machine
 
-    console, host = Console(), Target.host()
+    host = Target.host()
     profile = (machine.known_profile if measure else machine.machine_profile)(host)
     now = machine.renewed(host, anew=True) if measure else None
     caches = (f"L{k} {getattr(host, f'l{k}_bytes') >> 10:,} KiB" for k in (1, 2, 3))
@@ -62,7 +63,7 @@ def doctor(measure: bool = False) -> None:
         'target="auto"': _auto(),
         **_profile(host, now or machine.USED.get(host)),
     }
-    _facts(console, "Machine", facts)
+    _facts("Machine", facts)
     title = "Profile: nanoseconds that each kind of work takes"
     table = Table("work", title=title, title_justify="left", box=None)
     table.add_column("ns", justify="right")
@@ -71,16 +72,16 @@ def doctor(measure: bool = False) -> None:
     for name, value in asdict(profile).items():
         also = [] if now is None else [f"{getattr(now.profile, name):.2f}"]
         table.add_row(WORK[name], f"{value:.2f}", *also)
-    console.print(table)
-    console.print()
-    _facts(console, "Cache", _cache())
+    show(screen(), table)
+    say("")
+    _facts("Cache", _cache())
     versions = {"Python": platform.python_version(), "skforge": __version__}
     for name in LIBRARIES:
         with suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
-    _facts(console, "Libraries", versions)
+    _facts("Libraries", versions)
     if stranger := _stranger():
-        console.print(f"\n{stranger}", style="yellow", soft_wrap=True, markup=False)
+        say(f"\n{stranger}", "yellow")
 
 
 def _stranger() -> str:
@@ -146,12 +147,14 @@ def _cache() -> dict[str, str]:
     return {"folder": folder, "kernels": held + anew}
 
 
-def _facts(console: Console, title: str, facts: dict[str, str]) -> None:
+def _facts(title: str, facts: dict[str, str]) -> None:
     table = Table(title=title, title_justify="left", box=None, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
     for name, value in facts.items():
-        table.add_row(name, value)
-    console.print(table)
-    console.print()
+        table.add_row(name, Text(value))
+    show(screen(), table)
+    say("")
 
 
 def _auto() -> str:

@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.console import Console
-from rich.text import Text
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
+from skforge.cli.screen import say
 from skforge.exceptions import (
     InconsistentVersionWarning,
     InvalidInputError,
@@ -43,7 +42,24 @@ _UsageError: type[Any] = typer.BadParameter.__bases__[0]
 _CODES = (VerificationError, MISMATCH), (FaultError, FAULT)
 
 
-class OneLineGroup(TyperGroup):
+class _WithoutTypes:
+    """A base of commands: flags and arguments have no type of Python in their help."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for param in params:
+            if getattr(param, "is_flag", False):
+                param.metavar = ""
+            elif param.param_type_name == "argument":  # its name says what it is
+                param.display_type_rich = lambda ctx: None
+        return params
+
+
+class PlainCommand(_WithoutTypes, TyperCommand):
+    pass
+
+
+class OneLineGroup(_WithoutTypes, TyperGroup):
     def main(self, *args: Any, **options: Any) -> Any:
         options["standalone_mode"] = False
         with warnings.catch_warnings():
@@ -128,4 +144,4 @@ def warn(text: str) -> None:
 
 
 def _print(kind: str, text: str, style: str) -> None:
-    Console(stderr=True).print(Text(f"{kind}: {text}", style=style), soft_wrap=True)
+    say(f"{kind}: {text}", style, stderr=True)

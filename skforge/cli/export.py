@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import typer
 
 from skforge.cli.models import forest_of, open_model
-from skforge.cli.options import ModelFile, OutputOption, sizes_of
+from skforge.cli.options import ModelFile, sizes_of
+from skforge.cli.screen import say
 from skforge.exceptions import InvalidInputError
 
 
 def export(
     model_file: ModelFile,
-    output: OutputOption[Path],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER")],
     kind: str = "object",
     target: str = "cpu",
     name: str | None = None,
@@ -62,19 +63,19 @@ def export(
             f"{output} cannot be written: {error.strerror}."
         ) from error
     for file in sorted(folder.iterdir()):
-        typer.echo(f"{output / file.name}  {file.stat().st_size:,} bytes")
+        say(f"{output / file.name}  {file.stat().st_size:,} bytes")
         if file.suffix == ".json":
             facts = json.loads(file.read_text(encoding="utf-8"))
     bytes_of = facts["sizes"]
-    typer.echo(
+    say(
         f"{facts['library']}: {bytes_of['per_tree']:,} bytes a tree, "
         f"{bytes_of['scratch_per_thread']:,} of scratch for each thread, functions "
         f"{', '.join(facts['functions'])}"
     )
     for function, why in facts["left_out"].items():
-        typer.echo(f"without {function}: {why}")
+        say(f"without {function}: {why}")
     if not facts["verified_here"]:
         how = "compare it with the model where it will run"
         if "check.csv" in facts["sha256"]:
             how = "where it will run, call ./example --check < check.csv"
-        typer.echo(f"not run here: {how}")
+        say(f"not run here: {how}")

@@ -19,7 +19,7 @@ from skforge.cli import library
 from skforge.cli.bench import bench, demo
 from skforge.cli.convert import convert
 from skforge.cli.doctor import doctor
-from skforge.cli.errors import BAD_USAGE, OneLineGroup
+from skforge.cli.errors import BAD_USAGE, OneLineGroup, PlainCommand
 from skforge.cli.export import export
 from skforge.cli.inspect import inspect
 from skforge.cli.options import with_options
@@ -40,7 +40,7 @@ _COMMANDS = (
     *(convert, export, warm, plot, doctor),
 )
 for _command in _COMMANDS:
-    app.command()(with_options(_command))
+    app.command(cls=PlainCommand)(with_options(_command))
 
 
 def main() -> None:

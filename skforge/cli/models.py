@@ -196,5 +196,5 @@ def drawable(path: Path, model: Any) -> Forest:
             return forest
     raise InvalidInputError(
         f"{path.name} holds {with_article(type(unwrap(model)).__name__)}, for which no "
-        "rows can be drawn; give rows with --data."
+        "random rows can be made; give rows with --data."
     )

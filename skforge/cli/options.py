@@ -9,7 +9,8 @@ from collections.abc import Callable
 from copy import copy
 from inspect import cleandoc
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_type_hints
+from types import NoneType
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
 import typer
 
@@ -21,19 +22,34 @@ from skforge.exceptions import ScheduleError, shortened
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """Make options of the parameters that a command's docstring tells about.
 
-    A line ``:param name: help`` has the help of each. Flags have no negative form.
+    A line ``:param name: help`` has the help of each. Flags have no negative form. Help
+    shows what a value is, such as FILE, and not its type.
     """
     text, *entries = re.split(r"\n+:param ", cleandoc(command.__doc__ or ""))
+    helps = dict(entry.split(": ", 1) for entry in entries)
     hints = get_type_hints(command, include_extras=True)
-    for name, told in (entry.split(": ", 1) for entry in entries):
-        hint, own = hints[name], getattr(hints[name], "__metadata__", ())
-        flag = [f"--{name}"] if hint is bool else []
-        option = copy(own[0]) if own else typer.Option(*flag)
-        option.help = " ".join(told.split())
+    del hints["return"]
+    for name, hint in hints.items():
+        own = getattr(hint, "__metadata__", ())
         kind = hint.__origin__ if own else hint
+        flag = [f"--{name}"] if kind is bool else []
+        option = copy(own[0]) if own else typer.Option(*flag)
+        if name in helps:
+            option.help = " ".join(helps[name].split())
+        if option.metavar is None and kind is not bool:
+            option.metavar = _metavar(name, kind)
         command.__annotations__[name] = Annotated[kind, option]
     command.__doc__ = text
     return command
+
+
+#: What help calls the values of a type; of other types, the option's last word.
+_METAVARS: dict[Any, str] = {int: "N", float: "SECONDS", Path: "FILE"}
+
+
+def _metavar(name: str, kind: Any) -> str:
+    kind = next((k for k in get_args(kind) if k is not NoneType), kind)
+    return _METAVARS.get(kind, name.rpartition("_")[2].upper())
 
 
 def load_schedule(text: str | None) -> Schedule | None:
@@ -128,7 +144,7 @@ DataFile = Annotated[
     Path | None,
     typer.Option(
         callback=_is_there,
-        help="A file of rows to use. Default: rows drawn around the thresholds.",
+        help="A file of rows to use. Default: random rows around the thresholds.",
     ),
 ]
 DataColumns = Annotated[
@@ -148,7 +164,9 @@ ScheduleOption = Annotated[
 SecondsOption = Annotated[
     float, typer.Option(min=0.01, max=3600, help="Seconds to measure each batch size.")
 ]
-Verbose = Annotated[bool, typer.Option(help="Print the schedules and their loops.")]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", help="Print the schedules and their loops.")
+]
 RunTarget = Annotated[
     str, typer.Option(help="Where to run: cpu, cuda, hip, auto or emulated.")
 ]

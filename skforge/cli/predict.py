@@ -14,7 +14,7 @@ from itertools import chain
 from pathlib import Path
 from time import perf_counter
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 import typer
@@ -29,6 +29,7 @@ from skforge.cli.errors import check_output, naming
 from skforge.cli.first_rows import compare_first
 from skforge.cli.models import fitted, open_model, quiet
 from skforge.cli.options import DataColumns, ModelFile, OutputOption, RowsArgument
+from skforge.cli.screen import say
 from skforge.cli.tables import Batch, merged
 from skforge.cli.values import arrow_of
 from skforge.exceptions import InvalidInputError, check_choice, duration, plural
@@ -243,11 +244,12 @@ def predict(
     method: str | None = None,
     contribs: bool = False,
     columns: DataColumns = None,
-    keep: str | None = None,
+    keep: Annotated[str | None, typer.Option(metavar="COLUMNS")] = None,
 ) -> None:
     """Predict the rows of a file, however large it is.
 
-    :param output: The file to write, in one of these formats. Default: print CSV.
+    :param output: The file to write: .csv, .parquet, .arrow, .feather or .npy.
+        Default: print CSV.
     :param keep: Columns of the rows to copy to the output, such as a key: names with
         commas, or a range such as 0:1.
     :param method: What to compute: predict, proba, raw or contribs.
@@ -296,7 +298,7 @@ def predict(
             done = f"saved {output}: {done}, {width}"
         opened_in, speed = duration(start - began), _speed(n_rows, end - start)
         told = f"{done} in {duration(end - began)}: {opened_in} to open, then {speed}"
-        typer.echo(told, err=True)
+        say(told, stderr=True)
 
 
 def _method(method: str | None, contribs: bool) -> str:

@@ -19,6 +19,7 @@ from rich.text import Text
 
 from skforge._compat import no_warnings
 from skforge._typing import Array, Float64s
+from skforge.cli.screen import show
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import duration, plural, three_digits
 from skforge.forest.forest import Forest
@@ -91,7 +92,7 @@ def describe(console: Console, name: str, forest: Forest) -> None:
         plural(forest.n_columns, "feature"),
         plural(forest.n_outputs, "output"),
     )
-    console.print(Text.assemble((name, "bold"), ": ", ", ".join(facts)), soft_wrap=True)
+    console.print(Text.assemble((name, "bold"), ": ", ", ".join(facts)))
 
 
 def show_schedules(console: Console, module: CompiledModule) -> None:
@@ -105,7 +106,7 @@ def show_schedules(console: Console, module: CompiledModule) -> None:
         console.print(Text(f"  batches of {ranges_of(merged(dict.fromkeys(ranges)))}:"))
         nest = str(schedule.loop_nest(module.forest)).splitlines()[1:]
         for line, style in [(repr(schedule), "cyan"), *((n, "dim") for n in nest)]:
-            console.print(Text(f"    {line}", style=style), soft_wrap=True)
+            console.print(Text(f"    {line}", style=style), soft_wrap=True)  # to copy
 
 
 def title(console: Console, text: str) -> None:
@@ -115,7 +116,8 @@ def title(console: Console, text: str) -> None:
 def new_table(*columns: str, right: Sequence[str] = ()) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
     for column in columns:
-        table.add_column(column, justify="right" if column in right else "left")
+        justify: Any = "right" if column in right else "left"
+        table.add_column(column, justify=justify, overflow="fold")
     return table
 
 
@@ -136,7 +138,7 @@ def check(
                 f"{len(X):,} {kind}",
                 Text(difference or "identical", style="red" if difference else "green"),
             )
-    console.print(table)
+    show(console, table)
     return good
 
 
@@ -184,4 +186,4 @@ def speed(
                 speedup = f"{three_digits(median(theirs / ours))}×"
                 more = [pair.source_name, duration(median(theirs)), speedup]
             table.add_row(rows, pair.name, duration(taken), *more)
-    console.print(table)
+    show(console, table)

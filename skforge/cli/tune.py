@@ -11,6 +11,7 @@ from skforge.cli import options
 from skforge.cli.data import all_rows, check_columns
 from skforge.cli.errors import check_output, naming
 from skforge.cli.models import drawable, fitted, open_model
+from skforge.cli.screen import say
 from skforge.cli.tables import name_of
 from skforge.exceptions import InvalidInputError
 from skforge.forest.reference import draw_rows
@@ -32,7 +33,7 @@ def tune(
     records: Path | None = None,
     n_jobs: int = 1,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1)] = 0,
-    verbose: Annotated[int, typer.Option(min=0)] = 1,
+    verbose: Annotated[int, typer.Option(min=0, metavar="LEVEL")] = 1,
 ) -> None:
     """Search the fastest schedules for a model on this machine.
 
@@ -43,10 +44,12 @@ def tune(
     :param records: A file that keeps all results, so none is measured twice.
     :param n_jobs: Threads of one call. -1 uses all cores.
     :param seed: Seed of everything random.
-    :param verbose: What to show: 0 the result, 1 also progress, 2 also every candidate.
+    :param verbose: What to show: 0 the result, 1 also progress, 2 also every candidate
+        and the schedules.
     """
     from skforge import save
     from skforge.tuning import Tuner
+    from skforge.tuning.result import report
 
     sizes = None if batch_sizes is None else options.sizes_of(batch_sizes)
     if output is not None:
@@ -77,10 +80,14 @@ def tune(
         )
     result = fast.tuning_result_
     assert result is not None
-    typer.echo(result.summary())
-    if output is not None:
-        save(fast, output)
-        typer.echo(f"saved {output}")
+    told = verbose > 0  # notes, on standard error
+    say(report(result, schedules=verbose > 1, notes=not told))
+    if output is None:
+        say("Nothing is saved; -o tuned.skforge saves the model with these schedules.")
+        return
+    save(fast, output)
+    say(f'saved {output}: skforge.load("{output}") returns the model')
+    say(f"its schedules: skforge inspect {output} --level tuning")
 
 
 def result_of(path: Path, model: Any) -> TuningResult:

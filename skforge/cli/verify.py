@@ -11,7 +11,6 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 
 import numpy as np
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from skforge._typing import Array
@@ -22,6 +21,7 @@ from skforge.cli.frames import Rows, read_rows
 from skforge.cli.library import METHODS, ModelLibrary, NoLibraryError, library_of
 from skforge.cli.models import fitted, forest_of, live_model, open_model, quiet
 from skforge.cli.report import new_table, title
+from skforge.cli.screen import screen, show
 from skforge.exceptions import InvalidInputError, SkforgeError, shortened
 from skforge.prediction.answers import as_array
 from skforge.sources.row_spec import row_spec
@@ -81,7 +81,7 @@ def beside(
     rows: int | None = None,
 ) -> None:
     """Print the comparison of an open model with its source; exit if they differ."""
-    console, judge = Console(), open_model(model)
+    console, judge = screen(), open_model(model)
     library = _library(model, judge)
     with naming(data.name):
         given, logged, places = _read(data, judge, columns, rows)
@@ -101,7 +101,7 @@ def beside(
         n = "" if one.n is None else f"{one.n:,}"
         told = Text(one.told, style=style)
         table.add_row(one.method, one.form, f"{len(frame):,}", n, told)
-    console.print(table)
+    show(console, table)
     if all(one.n is None for one in found):
         raise InvalidInputError(
             f"{name} answers none of {data.name} by a method that "

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from skforge.cli.models import open_model
+from skforge.cli.screen import say
 from skforge.exceptions import InvalidInputError
 from skforge.runtime import object_cache
 
@@ -62,4 +63,4 @@ def warm(
             sizes.append(file.stat().st_size)
             if shared:
                 file.chmod(0o644)
-    typer.echo(f"{folder}: {len(sizes)} entries, {sum(sizes):,} bytes")
+    say(f"{folder}: {len(sizes)} entries, {sum(sizes):,} bytes")

@@ -32,7 +32,7 @@ from skforge.prediction.kernel_checks import ADVICE, Sample, compare_now
 from skforge.prediction.verification import verify
 from skforge.runtime.records import entry
 
-#: Rows drawn around the thresholds, on which the new file is compared with the old one.
+#: Random rows around the thresholds, on which the new file is compared with the old.
 ROWS = 256
 
 
@@ -48,7 +48,7 @@ def convert(
 
     Of ``.skforge`` files, trees, schedules, parameters and labels are kept. Before a
     byte is written, the kernels of the new file are compiled and compared, bit by bit,
-    with a plain walk over the trees of the old one, on rows drawn around their
+    with a plain walk over the trees of the old one, on random rows around their
     thresholds. The model that the file was made from is not asked: ``skforge verify NEW
     --model MODEL --data ROWS`` compares with it. The record of a search,
     ``tuning_result_``, is left out if its own format has changed.
@@ -187,6 +187,6 @@ def _modules(model: Any) -> list[Any]:
 def _sample(forest: Forest) -> Sample:
     missing = 0.05 if (forest.missing != Missing.NEVER).any() else 0.0
     rows = draw_rows(forest, ROWS, 0, missing)
-    names = [f"row {i} drawn around the trees' thresholds" for i in range(ROWS)]
+    names = [f"random row {i} around the trees' thresholds" for i in range(ROWS)]
     raw = reference_raw(forest, rows)
     return Sample(rows, names, raw[:, 0] if forest.n_outputs == 1 else raw)

@@ -148,7 +148,7 @@ def _sample(forest: Forest, store: KernelStore | None, anew: bool = False) -> Sa
     scored = partial(_scored, forest)
     found = scored() if store is None else store.drawn(scored, anew)
     rows, raw = found["rows"], found["scores"]
-    names = [f"row {i} drawn around the model's thresholds" for i in range(len(rows))]
+    names = [f"random row {i} around the model's thresholds" for i in range(len(rows))]
     return Sample(rows, names, raw[:, 0] if forest.n_outputs == 1 else raw)
 
 

@@ -43,7 +43,7 @@ def verify(predictor: ForestPredictor, given: GivenRows, missing_is_fine: bool) 
     """
     rows = predictor.source.drawn(DRAWN_ROWS, 0.05 if missing_is_fine else 0.0)
     n_drawn = len(rows)
-    names = [f"row {i} drawn around the model's thresholds" for i in range(n_drawn)]
+    names = [f"random row {i} around the model's thresholds" for i in range(n_drawn)]
     at, X = given.spread(SAMPLE_ROWS), None
     reader, sample = predictor, None
     if given.n:

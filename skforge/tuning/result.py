@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -12,10 +12,10 @@ from typing import Any
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.engine.schedules import table_at
-from skforge.exceptions import InvalidInputError, check_choice, plural
+from skforge.exceptions import InvalidInputError, check_choice, duration, plural
 from skforge.runtime.records import fields_in, fields_of, values_out
-from skforge.tuning.search.ranges import range_text
-from skforge.tuning.search.trial import STATUSES, Trial
+from skforge.tuning.search.ranges import rows_text
+from skforge.tuning.search.trial import DEFAULT, RECORD, STATUSES, Trial
 
 VERSION = 2
 #: Words of the report for outcomes of which the name alone says little.
@@ -199,43 +199,29 @@ class TuningResult:
 
     def summary(self) -> str:
         """Return a short report of the search, its time and its best schedules."""
-        budget = "" if self.budget is None else f" of {self.budget:g}"
-        lines = [
-            f"{self.strategy} on {self.target}, {self.reduction} sums, "
-            f"{self.n_threads} thread(s): {self.seconds:.2f}{budget} s"
-        ]
-        if self.space:
-            lines.append(f"searched {self.space}")
-        whole = self.exhaustive_seconds
-        if whole is not None:
-            lines.append(
-                f"tried {self.n_tried:,} of {self.n_points:,} points "
-                f"({_share(self.n_tried, self.n_points or 1)}); trying all would take "
-                f"an estimated {whole:.3g} s, and this search took "
-                f"{_share(self.seconds, whole)} of that"
-            )
-        counted = ", ".join(
-            f"{n} {_OUTCOMES.get(status, status)}"
-            for status, n in self.counts().items()
-        )
-        lines.append(f"trials: {counted or 'none'}")
+        return report(self)
+
+    @property
+    def conclusion(self) -> str:
+        """What the search chose, as a sentence."""
+        if self.strategy == RECORD:
+            return "The schedules are those of an earlier search."
         best = self.best
-        for batch, schedule in sorted(self.table.items(), key=lambda item: item[0][0]):
-            trial = best.get(batch)
-            speed = "not measured"
-            if trial is not None:
-                times = (trial.seconds, *trial.spread)
-                middle, low, high = (1e6 * s / trial.n_rows for s in times)
-                speed = (
-                    f"{middle:.3g} µs per row ({low:.3g} to {high:.3g}) at "
-                    f"{plural(trial.n_rows, 'row')}, {1 / trial.relative:.2f} times "
-                    "as fast as the default"
-                )
-            lines.append(f"  {range_text(batch)} rows: {speed}\n    {schedule!r}")
-        lines += [f"note: {note}" for note in self.notes]
-        if not self.complete:
-            lines.append("note: the budget ended before the search did")
-        return "\n".join(lines)
+        if not best:
+            return "Nothing was timed."
+        gains = sorted(
+            1 / trial.relative
+            for trial in best.values()
+            if trial.candidate.origin != DEFAULT
+        )
+        if not gains:
+            return "No schedule was faster than the defaults, so these stay."
+        low, high = f"{gains[0]:.2f}", f"{gains[-1]:.2f}"
+        times = high if low == high else f"{low} to {high}"
+        return (
+            f"For {len(gains)} of {plural(len(self.table), 'range')} of batch sizes, "
+            f"another schedule was {times} times as fast as the default."
+        )
 
     __str__ = summary
 
@@ -304,6 +290,63 @@ class TuningResult:
                 f"the text is not a tuning result ({type(error).__name__}: {error}); "
                 "pass what TuningResult.to_json returned."
             ) from error
+
+
+def report(result: TuningResult, schedules: bool = True, notes: bool = True) -> str:
+    """Return the text of a search; its schedules and notes can be left out."""
+    budget = "" if result.budget is None else f" of {result.budget:g}"
+    lines = [
+        f"{result.strategy} on {result.target}, {result.reduction} sums, "
+        f"{plural(result.n_threads, 'thread')}: {result.seconds:.2f}{budget} s"
+    ]
+    if result.space:
+        lines.append(f"searched {result.space}")
+    whole = result.exhaustive_seconds
+    if whole is not None:
+        lines.append(
+            f"tried {result.n_tried:,} of {result.n_points:,} points "
+            f"({_share(result.n_tried, result.n_points or 1)}); trying all would take "
+            f"an estimated {whole:.3g} s, and this search took "
+            f"{_share(result.seconds, whole)} of that"
+        )
+    counted = ", ".join(
+        f"{n} {_OUTCOMES.get(status, status)}" for status, n in result.counts().items()
+    )
+    lines.append(f"trials: {counted or 'none'}")
+    table = sorted(result.table.items(), key=lambda item: item[0][0])
+    if best := result.best:
+        rows = [_row(batch, best.get(batch)) for batch, _ in table]
+        lines += ["", "The chosen schedules, compared with the default"]
+        lines += _columns([_HEAD, *rows])
+    if schedules:
+        chosen = (f"  {rows_text(batch)}: {schedule!r}" for batch, schedule in table)
+        lines += ["", "Schedules", *chosen]
+    lines += ["", result.conclusion]
+    lines += [f"note: {note}" for note in result.notes if notes]
+    if not result.complete:
+        lines.append("note: the budget ended before the search did")
+    return "\n".join(lines)
+
+
+_HEAD = ("batch size", "timed at", "per row", "quartiles", "speedup")
+
+
+def _row(batch: BatchRange, trial: Trial | None) -> tuple[str, ...]:
+    if trial is None:
+        return rows_text(batch), "–", "–", "–", "–"
+    low, high = (duration(seconds / trial.n_rows) for seconds in trial.spread)
+    return (
+        rows_text(batch),
+        plural(trial.n_rows, "row"),
+        duration(trial.seconds / trial.n_rows),
+        f"{low} to {high}",
+        f"{1 / trial.relative:.2f}×",
+    )
+
+
+def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  " + "  ".join(map(str.rjust, row, widths)) for row in rows]
 
 
 def plain_params(params: Mapping[str, Any]) -> dict[str, Any]:

@@ -107,8 +107,8 @@ class Tuner:
         forest : Forest
             The forest to traverse.
         rows : array-like of shape (n_rows, n_features), default=None
-            Sample rows. If they are None or do not fill a batch, rows are drawn around
-            the forest's thresholds.
+            Sample rows. If they are None or do not fill a batch, random rows around the
+            forest's thresholds are used.
         target : Target or str, default="cpu"
             The machine to compile for; this machine must be able to run it.
         reduction : {"exact", "reproducible", "fast"}, default="exact"

@@ -18,7 +18,18 @@ WITHOUT_XGBOOST = (
     "import sys; sys.modules['xgboost'] = None;"
     "from skforge.cli.main import app; app(['demo', '--seconds', '0.05'])"
 )
-WITH_XGBOOST = "from skforge.cli.main import app; app(['demo', '--seconds', '0.05'])"
+#: It also says whether all functions are timed alike: as compiled entries.
+WITH_XGBOOST = """
+from types import BuiltinFunctionType
+from skforge.cli import bench
+from skforge.cli.main import app
+def watched(console, pairs, *rest, speed=bench.speed, **options):
+    kinds = [type(pair.compiled.__func__) for pair in pairs]
+    print("entries:", [kind is BuiltinFunctionType for kind in kinds])
+    speed(console, pairs, *rest, **options)
+bench.speed = watched
+app(["demo", "--seconds", "0.05"])
+"""
 
 
 def run_demo(code: str) -> str:
@@ -36,6 +47,7 @@ def test_demo_with_xgboost():
     assert "XGBClassifier: 100 trees" in out
     assert len(re.findall("identical$", out, re.MULTILINE)) == 9
     assert out.count("×") == 6
+    assert "entries: [True, True]" in out  # predict_raw and predict_proba
     assert out.index("Time of one call") < out.index("bit by bit")
     assert "Schedules and their loops" not in out  # which --verbose prints
 

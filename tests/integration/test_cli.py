@@ -209,7 +209,7 @@ def test_bench_draws_no_rows_with_categories(run, of_categories, tmp_path):
     model.save_model(tmp_path / "m.cbm")
     code, out, err = run("bench", tmp_path / "m.cbm", *BENCH)
     assert (code, out) == (2, "")
-    assert "for which no rows can be drawn; give rows with --data." in err
+    assert "for which no random rows can be made; give rows with --data." in err
 
 
 def test_bench_of_saved_categories_compares_with_the_reference(

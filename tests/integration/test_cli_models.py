@@ -238,7 +238,8 @@ def test_a_pickled_estimator_in_every_command(skf, fitted, tmp_path):
     given[["size", "age"]].fillna(0).to_csv("rows.csv", index=False)
     tune = ("--data=rows.csv", "--budget=0.2", "--batch-sizes=8", "--verbose=0")
     code, out, err = skf("tune", model, *tune, "-o", "tuned.skforge")
-    assert code == 0 and out.endswith("saved tuned.skforge\n"), err
+    saved = "its schedules: skforge inspect tuned.skforge --level tuning\n"
+    assert code == 0 and out.endswith(saved), err
     labels = skforge.load("tuned.skforge").predict(given[["size", "age"]].fillna(0))
     assert labels.tolist() == fast.predict(given[["size", "age"]].fillna(0)).tolist()
     code, out, err = skf("bench", "tuned.skforge", "--data=rows.csv", *BENCH)
@@ -255,8 +256,8 @@ def test_a_pipeline_is_measured_on_rows_of_a_file(skf, fitted):
     for name in ("bench", "tune"):
         code, _, err = skf(name, model)
         assert code == 2 and err == WARNING.format("model.joblib") + (
-            "error: model.joblib holds a Pipeline, for which no rows can be drawn; "
-            "give rows with --data.\n"
+            "error: model.joblib holds a Pipeline, for which no random rows can be "
+            "made; give rows with --data.\n"
         )
     with pytest.raises(InvalidInputError, match="m holds a Ridge, for"):
         drawable(Path("m"), Ridge().fit([[0.0], [1.0]], [0, 1]))

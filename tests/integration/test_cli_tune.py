@@ -38,9 +38,16 @@ def test_tune_inspect_and_plot(run, files):
     code, out, err = run("tune", files / "model.json", *options, *records, "-o", tuned)
     assert code == 0, err
     assert out.startswith("heuristic on cpu ")
-    assert f"saved {tuned}" in out
-    assert "tuning: " in err  # no terminal: lines
     model = skforge.load(tuned)
+    result = model.tuning_result_
+    assert out.splitlines()[-3:] == [
+        result.conclusion,
+        f'saved {tuned}: skforge.load("{tuned}") returns the model',
+        f"its schedules: skforge inspect {tuned} --level tuning",
+    ]
+    assert "Schedule()" not in out
+    assert "tuning: " in err  # no terminal: lines
+    assert [note for note in result.notes if note in out or note not in err] == []
     assert np.array_equal(model.predict(X), MODEL.predict(X))
     assert run("inspect", tuned, "--level", "tuning")[1] == (
         model.tuning_result_.summary() + "\n"
@@ -52,6 +59,13 @@ def test_tune_inspect_and_plot(run, files):
         assert image.read_bytes().startswith(b"\x89PNG")
     code, out, _ = run("tune", files / "model.json", *options, *records)
     assert code == 0 and out.startswith("record on cpu ")
+    assert out.endswith(
+        "Nothing is saved; -o tuned.skforge saves the model with these schedules.\n"
+    )
+    code, out, _ = run("tune", files / "model.json", *options, *records, "--verbose=0")
+    assert code == 0 and "\nnote: reused from " in out
+    code, out, _ = run("tune", files / "model.json", *options, *records, "--verbose=2")
+    assert code == 0 and "Schedule()" in out and "note: " not in out
 
 
 def test_what_cannot_be_done_is_said(run, files):

@@ -159,7 +159,7 @@ def test_the_command(run):
             f"saved {new}: format {FORMAT} of skforge {__version__}, from format 1 of "
             "0.1.0\n"
             "its machine code agrees with a plain walk over the old file's trees, for "
-            "256 rows drawn around the thresholds\n"
+            "256 random rows around the thresholds\n"
             "not compared with the model that it was made from: skforge verify "
             f"{new} --model MODEL --data ROWS does that\n",
             "",
@@ -187,7 +187,7 @@ def test_the_command_beside_the_model(run):
         f"saved new.skforge: format {FORMAT} of skforge {__version__}, from format 1 "
         "of 0.1.0",
         "its machine code agrees with a plain walk over the old file's trees, for 256 "
-        "rows drawn around the thresholds",
+        "random rows around the thresholds",
     ]
     assert skforge.load("new.skforge").predict([[1.0]]).tolist() == [4.0]
     assert run("convert", "old.skforge", "new.skforge", "--data", "rows.csv") == (
@@ -370,7 +370,7 @@ def test_other_trees_are_not_written(tmp_path, monkeypatch):
     with pytest.raises(VerificationError) as error:
         skforge.convert(FIRST, tmp_path / "new.skforge")
     assert str(error.value).startswith(
-        "row 0 drawn around the trees' thresholds: the compiled code gives "
+        "random row 0 around the trees' thresholds: the compiled code gives "
     )
     assert not any(tmp_path.iterdir())
 

@@ -68,7 +68,9 @@ def test_rows_around_thresholds_are_checked_as_well(monkeypatch):
     model = RandomForestRegressor(3, random_state=0).fit(X, Y)
     lie(monkeypatch, row=0, factor=2.0)
     text = message(lambda: CompiledForest(model).fit(X[:0]), VerificationError)
-    assert re.match(r"row \d+ drawn around the model's thresholds: the compiled ", text)
+    assert re.match(
+        r"random row \d+ around the model's thresholds: the compiled ", text
+    )
 
 
 @pytest.mark.parametrize("method", ["predict", "predict_proba"])

@@ -48,7 +48,7 @@ def two_columns():
 
 
 def text_console():
-    return Console(width=200, record=True, file=open("/dev/null", "w"))
+    return Console(width=200, file=io.StringIO())
 
 
 def test_doctor_lists_xgboost_without_its_code_for_gpus(run, monkeypatch):
@@ -373,7 +373,7 @@ def test_check_reports_the_first_row_that_differs():
     console = text_console()
     rows = {"zero": np.zeros((4, 1)), "mixed": np.array([[0.0], [1.0], [2.0]])}
     assert not check(console, [pair], rows)
-    text = console.export_text()
+    text = console.file.getvalue()
     assert re.search("4 zero +identical", text)
     assert re.search("3 mixed +2 differ, the first in row 1", text)
 
@@ -391,7 +391,7 @@ def test_speed_names_both_and_fills_the_batch():
     speed(console, [pair], X, [1, 7], seconds=0.01)
     speed(console, [replace(pair, is_timed=False)], X, [64], seconds=0.01)
     assert seen == {(1, 5), (7, 5), (64, 5)}
-    text = console.export_text()
+    text = console.file.getvalue()
     assert "ours" in text
     assert "theirs" in text
 

@@ -145,7 +145,7 @@ def test_a_log_has_a_line_for_each_range():
         progress.tell(_trial(A, 1, 0.9), 4, 0.5, 2.0)
         progress.tell(_trial(A, 2, 1.0), 5, 1.0, 3.0)
     assert stream.getvalue().splitlines() == [
-        "tuning: 1 rows, 4 trials, 2.00 times as fast as the default, 2.0 s",
+        "tuning: 1 row, 4 trials, 2.00 times as fast as the default, 2.0 s",
         "tuning: 2 rows, 5 trials, 1.00 times as fast as the default, 3.0 s",
     ]
     silent = io.StringIO()
@@ -164,7 +164,7 @@ def test_with_two_each_candidate_has_its_time_and_its_schedule():
         progress.tell(wrong, 5, 1.0, 3.0)
     assert stream.getvalue().splitlines() == [
         f"tuning: 1 row: 1.00 µs, 2.00 times as fast as the default: {B!r}",
-        "tuning: 1 rows, 3 trials, 2.00 times as fast as the default, 1.0 s",
+        "tuning: 1 row, 3 trials, 2.00 times as fast as the default, 1.0 s",
         f"tuning: 5 rows: 3.00 ms, 0.50 times as fast as the default, slow: {A!r}",
         "tuning: 5 rows: illegal, no: {'walk': 'rows'}",
         "tuning: 2 to 9 rows, 5 trials, 1.00 times as fast as the default, 3.0 s",

@@ -50,7 +50,7 @@ def test_a_second_search_measures_nothing(tmp_path):
     assert machine.built == [] and machine.now == 1000.0
     assert again.trials == () and again.strategy == "record"
     assert again.notes[0].startswith("reused from a record of a one search of ")
-    assert "not measured" in again.summary()
+    assert "\nThe schedules are those of an earlier search.\n" in again.summary()
 
 
 def test_records_hold_for_one_shape_machine_and_range(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import zlib
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -277,8 +278,7 @@ def test_too_few_rows_are_filled_up_and_missing_ones_replaced():
     row = np.zeros((1, FOREST.n_features), FOREST.input_dtype)
     result = search(machine, Listed(FAST), rows=row)
     assert result.notes == (
-        "the sample has 1 rows; the other rows were drawn around the model's "
-        "thresholds",
+        "the sample has 1 row; the others are random, around the model's thresholds",
     )
     result = search(machine, Listed(FAST), rows=np.full_like(row, np.nan))
     assert result.notes[0].startswith("all values of the sample are missing")
@@ -329,15 +329,25 @@ def test_no_share_is_told_where_points_are_too_many_to_count(monkeypatch):
 def test_summary_and_frame():
     machine = FakeMachine(FOREST, times({FAST: 5e-6, SLOW: 1e-3}))
     result = search(machine, Listed(SLOW, FAST), budget=4)
-    assert (
-        result.summary().splitlines()[-2:]
-        == [
-            "  1 rows: 5 µs per row (5 to 5) at 1 row, 2.00 times as fast as the "
-            "default",
-            '    Schedule().interleave("tree", 7)',
-        ]
-        or result.notes
+    head, table = result.summary().split("\n\n", 1)
+    assert head.splitlines()[-1] == "trials: 2 measured, 1 abandoned early"
+    assert table.splitlines() == [
+        "The chosen schedules, compared with the default",
+        "  batch size  timed at  per row           quartiles  speedup",
+        "       1 row     1 row  5.00 µs  5.00 µs to 5.00 µs    2.00×",
+        "",
+        "Schedules",
+        f"  1 row: {FAST!r}",
+        "",
+        "For 1 of 1 range of batch sizes, another schedule was 2.00 times as fast as "
+        "the default.",
+        "note: no sample was given; the rows are random",
+    ]
+    slower = search(machine, Listed(SLOW), budget=4)
+    assert slower.conclusion == (
+        "No schedule was faster than the defaults, so these stay."
     )
+    assert replace(slower, trials=()).conclusion == "Nothing was timed."
     frame = result.to_pandas()
     assert list(frame["status"]) == ["measured", "stopped", "measured"]
     assert frame["param_name"][2] == repr(FAST)

@@ -19,6 +19,7 @@ from skforge._typing import Array
 from skforge.compiler.cost.estimate import distinct_rows
 from skforge.engine.readers import reader_of
 from skforge.engine.rows import forest_rows
+from skforge.exceptions import plural
 from skforge.forest.arrays import Missing
 from skforge.forest.forest import Forest
 from skforge.forest.reference import (
@@ -64,11 +65,10 @@ class SampleRows:
         self._forest, self._seed, self._reduction = forest, seed, reduction
         self.note = ""
         if rows is None:
-            self.note = "no sample was given; rows were drawn at random"
+            self.note = "no sample was given; the rows are random"
         elif len(rows := _rows_in(forest, rows)) and np.isnan(rows).all():
             self.note = (
-                "all values of the sample are missing; rows were drawn at random "
-                "instead"
+                "all values of the sample are missing; the rows are random instead"
             )
         empty = np.empty((0, forest.n_features), forest.input_dtype)
         self._rows: Array = empty if self.note else rows
@@ -79,8 +79,8 @@ class SampleRows:
         if len(self._rows) < n:
             if not self.note:
                 self.note = (
-                    f"the sample has {len(self._rows)} rows; the other rows were "
-                    "drawn around the model's thresholds"
+                    f"the sample has {plural(len(self._rows), 'row')}; the others are "
+                    "random, around the model's thresholds"
                 )
             missing = n - len(self._rows)
             missing = min(missing, max(FEWEST_ROWS, self._affordable(DRAWN_VALUES)))

@@ -79,6 +79,15 @@ def range_text(batch: BatchRange) -> str:
     return str(first) if first == last else f"{first} to {last}"
 
 
+def rows_text(batch: BatchRange) -> str:
+    """Return a range with its noun.
+
+    >>> rows_text((1, 1)), rows_text((1, 2)), rows_text((16, None))
+    ('1 row', '1 to 2 rows', '16 and more rows')
+    """
+    return f"{range_text(batch)} {'row' if batch == (1, 1) else 'rows'}"
+
+
 def probe_sizes(batch: BatchRange) -> tuple[int, ...]:
     first, last = max(1, batch[0]), batch[1]
     if last is None:

@@ -16,12 +16,12 @@ from typing import Any, TypeAlias
 
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
-from skforge.exceptions import TuningError, TuningWarning, warn
+from skforge.exceptions import TuningError, TuningWarning, plural, warn
 from skforge.tuning.measure.bench import Bench, Sampled, SampleRows
 from skforge.tuning.measure.builds import Build, CandidateBuilder
 from skforge.tuning.measure.measure import Measurer, Runner
 from skforge.tuning.result import TuningResult
-from skforge.tuning.search.ranges import RangePlan, choose, range_text
+from skforge.tuning.search.ranges import RangePlan, choose, rows_text
 from skforge.tuning.search.search import (
     TRIAL,
     Search,
@@ -416,8 +416,8 @@ class Progress:
 
     def tell(self, trial: Trial, n_trials: int, best: float, seconds: float) -> None:
         line = (
-            f"{range_text(trial.batch)} rows, {n_trials} trials, {1 / best:.2f} times "
-            f"as fast as the default, {seconds:.1f} s"
+            f"{rows_text(trial.batch)}, {plural(n_trials, 'trial')}, {1 / best:.2f} "
+            f"times as fast as the default, {seconds:.1f} s"
         )
         before, self._last = self._last, (trial.batch, line)
         if self._patient and seconds > PATIENCE:
