@@ -92,7 +92,7 @@ def test_texts_of_libraries_are_no_markup(capsys):
 @pytest.mark.parametrize("name", ["", *GROUP.commands])
 def test_help_has_no_types_and_fits(capsys, monkeypatch, name):
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setenv("TERMINAL_WIDTH", "80")
+    monkeypatch.setattr("typer.rich_utils.MAX_WIDTH", 80)  # read when it is imported
     with pytest.raises(SystemExit):
         app([*name.split(), "--help"], prog_name="skforge")
     out = capsys.readouterr().out
