@@ -31,6 +31,7 @@ from skforge.forest.leaves import row_dtype, rows_in, scores_of_leaves
 from skforge.outputs.steps import MAX_SLOTS
 from skforge.runtime import object_cache, stored_kernels
 from skforge.runtime.entries import KernelTable
+from skforge.runtime.float_errors import own_arithmetic
 from skforge.runtime.stored_kernels import StoredKernel
 
 if TYPE_CHECKING:
@@ -264,6 +265,7 @@ class KernelCache:
                     kernel = self._kernels[key] = self._load_or_make(schedule, element)
         return kernel
 
+    @own_arithmetic
     def _load_or_make(self, schedule: Schedule, element: Element) -> AnyKernel:
         if self.store is not None:
             stored = self.store.find(schedule, element)
@@ -287,6 +289,7 @@ class KernelCache:
             self._walking[schedule] = self.chosen("walking", [schedule], choose)
         return self._walking[schedule][1, None]
 
+    @own_arithmetic
     def chosen(
         self, what: str, given: Sequence[Schedule], choose: Callable[[], Chosen]
     ) -> Chosen:

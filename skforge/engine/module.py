@@ -15,6 +15,7 @@ from skforge.engine.schedules import Schedules, schedule_table
 from skforge.exceptions import check_choice
 from skforge.forest.forest import Forest
 from skforge.frontends import load_forest
+from skforge.runtime.float_errors import own_arithmetic
 
 if TYPE_CHECKING:
     from skforge.compiler.ir.hir.nodes import Reduction
@@ -69,6 +70,7 @@ class CompiledModule(Methods, Engine):
         return restored, (*facts, self.contribs_schedule)
 
 
+@own_arithmetic
 def compile_forest(
     forest: object,
     schedule: Schedules = None,

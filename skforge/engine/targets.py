@@ -12,6 +12,7 @@ from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 from skforge.forest.forest import Forest
 from skforge.forest.leaves import leaf_finder
+from skforge.runtime.float_errors import own_arithmetic
 
 if TYPE_CHECKING:
     from skforge.compiler.cost.shape import ForestShape
@@ -40,6 +41,7 @@ def resolve_target(target: str | Target, schedules: Iterable[Schedule] = ()) -> 
     return resolved
 
 
+@own_arithmetic
 def default_table(
     forest: Forest | ForestShape,
     target: Target,

@@ -37,6 +37,7 @@ from skforge.exporters.wheel import check_package, link_shared, wheel
 from skforge.forest.forest import Forest
 from skforge.prediction.choose_targets import size_ranges
 from skforge.runtime.facts import WINDOWS
+from skforge.runtime.float_errors import own_arithmetic
 from skforge.runtime.mappings import MappingColumns
 from skforge.sources.base import Source
 from skforge.sources.find import source_of
@@ -53,6 +54,7 @@ _SEVERAL: dict[Any, Any] = {"x86-64": ("x86-64-v4", "x86-64-v3", "x86-64-v2")}
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 
 
+@own_arithmetic
 def export(
     compiled: CompiledForest | CompiledModule | Forest,
     path: str | os.PathLike[str],

@@ -26,6 +26,7 @@ from skforge.frontends import base, content
 from skforge.frontends.base import Frontend, register, registered, unwrap
 from skforge.frontends.checks import IntRange
 from skforge.frontends.members import has_members, members_of
+from skforge.runtime.float_errors import own_arithmetic
 from skforge.runtime.records import entry
 
 __all__ = ["Frontend", "load_forest", "register"]
@@ -36,6 +37,7 @@ _SEVERAL = (
 )
 
 
+@own_arithmetic
 def load_forest(
     model: object, *, iteration_range: tuple[int, int] | None = None
 ) -> Forest:
@@ -112,6 +114,7 @@ def answers_itself(model: Any) -> bool:
     return False
 
 
+@own_arithmetic
 def read_forest(model: Any, rounds: IntRange | None = None) -> Forest:
     """Read a model as ``load_forest``; of a wrapper, the raw scores of its members."""
     if isinstance(model, Forest):
@@ -133,6 +136,7 @@ def read_forest(model: Any, rounds: IntRange | None = None) -> Forest:
     raise _unknown(model)
 
 
+@own_arithmetic
 def read_forests(model: Any) -> tuple[Forest, ...]:
     """Return the forests whose raw scores, side by side, are those of a model."""
     model = unwrap(model)

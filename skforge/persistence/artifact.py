@@ -39,6 +39,7 @@ from skforge.persistence.note import Note
 from skforge.persistence.ready import Becoming
 from skforge.prediction.shadow import shadow_state
 from skforge.runtime import records
+from skforge.runtime.float_errors import own_arithmetic
 from skforge.runtime.records import entry
 from skforge.sources.base import rules_type
 from skforge.sources.stored_model import StoredModel, store
@@ -134,6 +135,7 @@ def compared_contents(
     return manifest, arrays
 
 
+@own_arithmetic
 def _contents(
     model: CompiledForest | CompiledModule | Forest,
 ) -> tuple[dict[str, Any], Arrays]:
@@ -171,6 +173,7 @@ def from_bytes(payload: bytes, name: str) -> CompiledForest:
     return loaded(Container(np.frombuffer(payload, np.uint8), name), name)
 
 
+@own_arithmetic
 def loaded(container: Container, name: str) -> CompiledForest:
     """Return what a file holds, whole; errors use ``name``."""
     stored = StoredArrays(container)

@@ -31,6 +31,7 @@ from skforge.prediction.kernel_checks import by_reference
 from skforge.prediction.parameters import Parameters
 from skforge.prediction.predictor import METHODS, ForestPredictor
 from skforge.prediction.shadow import shadow_state
+from skforge.runtime.float_errors import own_arithmetic
 from skforge.sources.find import Fingerprint, has_changed
 from skforge.sources.fitted import (
     FITTED,
@@ -104,6 +105,7 @@ class Answering(Parameters):
         if search is not None and unwrap(search) is not model_of(self):
             raise has_changed(search)
 
+    @own_arithmetic
     def _revive(self) -> ForestPredictor:
         self._check_fitted()
         self._check_model()

@@ -31,6 +31,7 @@ from skforge.prediction import counters
 from skforge.prediction.differences import difference
 from skforge.prediction.forms_met import FormsMet, Question
 from skforge.prediction.made_rows import Made, known_columns, made_rows
+from skforge.runtime.float_errors import own_arithmetic
 
 Ask = Callable[[Any], Any]
 
@@ -116,6 +117,7 @@ class Door:
         asked.predictor.counters.add(counters.LIBRARY, counters.rows_of(answer))
         return answer
 
+    @own_arithmetic
     def compare(self, asked: Question, X: Any, answer: Any) -> DifferingRow | None:
         """Return the first difference on rows of ``X`` and on rows made of them."""
         predictor, method, ours, theirs, later = asked

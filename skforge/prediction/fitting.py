@@ -57,6 +57,7 @@ from skforge.prediction.verification import (
     verify,
     verify_members,
 )
+from skforge.runtime.float_errors import own_arithmetic
 from skforge.sources.find import read_model, source_of
 from skforge.sources.stored_model.declined import conversion
 from skforge.sources.wrappers.members import (
@@ -196,6 +197,7 @@ def budget_of(wrapper: Any) -> float | None:
     return deprecated if budget is None and deprecated != "deprecated" else budget
 
 
+@own_arithmetic
 def make(wrapper: Any, model: Any, X: Any) -> FitResult:
     if wrapper.tuning_budget != "deprecated":
         warn(

@@ -25,6 +25,7 @@ from skforge.prediction.forms_met import KnownForm
 from skforge.prediction.kernel_checks import drawn_rows
 from skforge.runtime import object_cache
 from skforge.runtime.entries import as_method, retire
+from skforge.runtime.float_errors import own_arithmetic
 from skforge.runtime.log import INFO, log
 from skforge.sources.base import Source, UnsureError
 from skforge.sources.find import FirstMember
@@ -139,6 +140,7 @@ class OfEntries(AtDoor):
             self._forget_entries()
             self.entry_jobs = n_jobs
 
+    @own_arithmetic
     def _seek_entry(self, method: str, n_jobs: int | None) -> None:
         """Compile a method's entry; a method without one keeps the ordinary path."""
         self.for_jobs(n_jobs)
@@ -175,7 +177,8 @@ class OfEntries(AtDoor):
         if refused is None or several or targets or method in self.by_leaves:
             return None
         labels = self.classes if isinstance(self.classes, np.ndarray) else None
-        by_column = steps.by_column(forest.answers, output) or source.answers.by_column
+        by_column = steps.by_column(forest.answers, output)
+        by_column |= source.answers.are_by_column(method)
         how = {"n_jobs": n_jobs, "classes": labels, "limit": source.limit}
         how["by_column"] = by_column
         entry: Entry | None = module.entry(output, refused, **how)
@@ -238,6 +241,7 @@ class OfEntries(AtDoor):
             self._forget_entries()
             self.timed = None
 
+    @own_arithmetic
     def warm_up(
         self,
         methods: Iterable[str],

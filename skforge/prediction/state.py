@@ -14,6 +14,7 @@ from skforge.prediction.answering import OF_A_FILE, Answering
 from skforge.prediction.delegation import tags_of
 from skforge.prediction.fitting import FitResult
 from skforge.prediction.shadow import Shadow, shadow_state
+from skforge.runtime.float_errors import own_arithmetic
 from skforge.sources.fitted import is_estimator, model_of
 from skforge.sources.stored_model import StoredModel
 from skforge.sources.stored_model.store import store
@@ -80,6 +81,7 @@ class CompiledState(Answering, BaseEstimator):
         if before is not None:
             before.retire()
 
+    @own_arithmetic
     def _without_source(self, tags: Tags) -> Any:
         model = store(self, model_of(self), tags)
         params = {**self.get_params(deep=False), "estimator": model}

@@ -36,6 +36,7 @@ from skforge.prediction.stored_forms import (
     main_forms,
     other_forms,
 )
+from skforge.runtime.float_errors import own_arithmetic
 
 #: Methods of files whose answers are compared.
 _METHODS = (*METHODS, "predict_log_proba", "apply", "transform")
@@ -46,6 +47,7 @@ _TELLING = (
 )
 
 
+@own_arithmetic
 def compare_stored(fast: Any, stored: Any) -> dict[str, list[str]]:
     """Compare a stored model with the ``CompiledForest`` that it was made of.
 

@@ -103,7 +103,13 @@ class Answers:
         of_forest = partial(answer, forest.answers, labels_of(forest.answers, model))
         if not self.by_column:
             return of_forest
-        return lambda method, raw: in_order(of_forest(method, raw), True)
+        return lambda method, raw: in_order(
+            of_forest(method, raw), self.are_by_column(method)
+        )
+
+    def are_by_column(self, method: str) -> bool:
+        """Tell of a method; models have none for raw scores, which have one order."""
+        return self.by_column and method != "predict_raw"
 
     def _of_members(self, method: str, raw: Array) -> Any:
         if method == "predict_raw":

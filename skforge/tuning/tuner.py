@@ -17,6 +17,7 @@ from skforge.engine.kernels import KernelCache
 from skforge.exceptions import InvalidInputError, TuningError, TuningWarning, warn
 from skforge.forest.forest import Forest
 from skforge.forest.leaves import leaf_finder
+from skforge.runtime.float_errors import own_arithmetic
 from skforge.tuning.machines import machine_of
 from skforge.tuning.measure.bench import SampleRows
 from skforge.tuning.measure.measure import Measurer
@@ -86,6 +87,7 @@ class Tuner:
         given = (f"{n}={v!r}" for n, v in values if v != getattr(Tuner, n))
         return f"Tuner({', '.join(given)})"
 
+    @own_arithmetic
     def tune(
         self,
         forest: Forest,

@@ -16,8 +16,10 @@ from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import make_classification
 from sklearn.ensemble import GradientBoostingClassifier, RandomForestClassifier
+from sklearn.multioutput import MultiOutputRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.tree import DecisionTreeRegressor
 
 import skforge
 from skforge import CompiledForest, Schedule
@@ -477,3 +479,14 @@ def test_odd_forms_meet_the_model(form: str) -> None:
         answers = fast.predict_proba(rows)
     wanted = pd.DataFrame([rows]) if form == "a date" else rows
     assert np.array_equal(answers, model.predict_proba(wanted))
+
+
+@pytest.mark.filterwarnings("error::skforge.exceptions.VerificationWarning")
+def test_raw_scores_of_targets_have_the_order_of_kernels() -> None:
+    several = MultiOutputRegressor(DecisionTreeRegressor(max_depth=3))
+    model = several.fit(X, np.column_stack([X[:, 0], X[:, 1]]))
+    fast = plain(model, X)
+    for rows in (X, X[:1], FRAME.to_numpy()):
+        assert fast.predict_raw(rows).flags.c_contiguous
+        assert np.array_equal(fast.predict_raw(rows), model.predict(rows))
+        assert fast.predict(rows).strides == model.predict(rows).strides
