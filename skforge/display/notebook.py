@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from inspect import signature
 from itertools import cycle, islice
 from operator import methodcaller
 from time import perf_counter
@@ -19,6 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from skforge._compat import no_warnings
 from skforge._docs import documented
+from skforge.display.names import short_name
 from skforge.display.summary import SIZES, CallTime, Summary, summary_of
 from skforge.engine.cpu.threads import resolve_n_jobs
 from skforge.exceptions import (
@@ -27,46 +27,14 @@ from skforge.exceptions import (
     check_choice,
     plural,
 )
-from skforge.forest.forest import Forest
-from skforge.frontends.base import class_names, is_pipeline
-from skforge.frontends.content import is_path
 from skforge.prediction.choose_targets import size_ranges
 from skforge.prediction.given_rows import take_rows
 from skforge.prediction.state import Delegated
 from skforge.runtime.mappings import is_columns, is_mapped
 from skforge.sources.fitted import is_estimator, model_of
-from skforge.sources.stored_model import StoredModel
 from skforge.tuning.plots import axes_for
 
-# ------------------------------------------------------------ short names
-
-# Models whose own repr is an address or kilobytes of text have short ones.
-
-
-class ShortName(str):
-    __slots__ = ()
-    __repr__ = str.__str__
-
-
-def short_name(model: Any, forest: Forest | None = None) -> Any:
-    if isinstance(model, (StoredModel, Forest)) or is_path(model):
-        return model
-    if isinstance(model, str):
-        return ShortName(f"<text of a model, {len(model):,} characters>")
-    if isinstance(model, bytes):
-        return ShortName(f"<file of a model, {len(model):,} bytes>")
-    if is_pipeline(model):
-        steps = [(name, short_name(step)) for name, step in model.steps]
-        return type(model)(**{**model.get_params(deep=False), "steps": steps})
-    if "xgboost.sklearn.XGBModel" in class_names(model):
-        return _call_of(model)
-    if is_estimator(model):
-        return model
-    kind, library = type(model).__name__, type(model).__module__.partition(".")[0]
-    sizes = ""
-    if forest is not None:
-        sizes = f": {forest.n_trees:,} trees, {forest.n_columns:,} features"
-    return ShortName(f"<{kind} of {library}{sizes}>")
+# ------------------------------------------------------------ repr
 
 
 class OwnRepr:
@@ -85,29 +53,6 @@ def _repr(wrapper: Any, N_CHAR_MAX: int = 700) -> str:
     forest = wrapper.__dict__.get("forest_")
     params["estimator"] = short_name(params["estimator"], forest)
     return BaseEstimator.__repr__(type(wrapper)(**params), N_CHAR_MAX)
-
-
-class _CallRepr(BaseEstimator):  # type: ignore[misc]
-    params: dict[str, Any]
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        return self.params
-
-
-def _call_of(model: Any) -> Any:
-    """Return what prints set parameters, which XGBoost has beyond its signature."""
-    defaults: dict[str, Any] = {}
-    for base in reversed(type(model).__mro__):
-        if "__init__" in vars(base) and base is not object:
-            parameters = signature(vars(base)["__init__"]).parameters.values()
-            defaults |= {parameter.name: parameter.default for parameter in parameters}
-    call = type(type(model).__name__, (_CallRepr,), {})()
-    call.params = {
-        name: value
-        for name, value in model.get_params(deep=False).items()
-        if value is not None and repr(value) != repr(defaults.get(name))
-    }
-    return call
 
 
 # ------------------------------------------------------------ what users call

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from html import escape
 from importlib.resources import files
+from itertools import chain
 from string import Template
+from textwrap import wrap
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -19,19 +20,18 @@ from skforge.compiler.schedule.bind import kind_of
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
+from skforge.display.names import name_of, short_name
 from skforge.engine.cpu.threads import resolve_n_jobs
 from skforge.engine.machine import known_profile
 from skforge.exceptions import duration, plural, three_digits
 from skforge.forest.forest import Forest
 from skforge.forest.outputs import CLASSIFICATION
-from skforge.frontends.base import is_pipeline, last_step
-from skforge.frontends.content import LIBRARIES, is_path
+from skforge.frontends.content import LIBRARIES
 from skforge.prediction.fitting import who_answers
 from skforge.prediction.kernel_checks import REFERENCE_ROWS
 from skforge.sources.base import Source
 from skforge.sources.find import source_of
 from skforge.sources.fitted import model_of, start_of
-from skforge.sources.stored_model import StoredModel
 from skforge.tuning.search.ranges import range_text
 from skforge.tuning.search.trial import RECORD
 
@@ -39,6 +39,9 @@ Origin: TypeAlias = Literal["measured", "timed in fit", "estimated"]
 
 #: Batch sizes that are shown and measured if the user names none.
 SIZES = (1, 8, 64, 512, 4096)
+
+#: Columns of a terminal, and of the text.
+WIDTH = 80
 
 #: Nodes up to which a forest is estimated when shown: counting them takes 0.1 s.
 MOST_NODES = 200_000
@@ -128,23 +131,38 @@ class SummaryTable:
     title: str
     head: list[str]
     rows: list[list[str]]
-    note: str
+    notes: tuple[str, ...]
 
     def lines(self) -> list[str]:
         table = [self.head, *self.rows]
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         body = ["  " + "  ".join(map(str.rjust, row, widths)).rstrip() for row in table]
-        return [self.title, *body, *([self.note] if self.note else [])]
+        return [self.title, *body, *chain(*map(_wrapped, self.notes))]
 
 
 def aligned(facts: Sequence[tuple[str, str]]) -> list[str]:
-    """Return a line for each label and text.
+    """Return labels and texts as lines, which are broken between words.
 
     >>> aligned([("trees", "20"), ("features", "5")])
     ['  trees     20', '  features  5']
     """
     width = max(len(label) for label, _ in facts)
-    return [f"  {label.ljust(width)}  {text}" for label, text in facts]
+    lines = []
+    for label, text in facts:
+        start = f"  {label.ljust(width)}  "
+        lines += _wrapped(text, start, " " * len(start))
+    return lines
+
+
+def _wrapped(text: str, first: str = "", others: str = "") -> list[str]:
+    return wrap(
+        text,
+        WIDTH,
+        initial_indent=first,
+        subsequent_indent=others,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def ranges_of(batches: Iterable[BatchRange]) -> str:
@@ -190,17 +208,25 @@ def card(
 
 def _time_table(table: SummaryTable) -> dict[str, str]:
     rows = ["".join(f"<td>{escape(text)}</td>" for text in row) for row in table.rows]
-    note = f'<div class="skforge-note">{escape(table.note)}</div>\n'
+    notes = "".join(f"<div>{escape(note)}</div>\n" for note in table.notes)
     return {
         "title": escape(table.title),
         "head": "".join(f'<th scope="col">{escape(name)}</th>' for name in table.head),
         "rows": "".join(f"<tr>{row}</tr>\n" for row in rows),
-        "note": note if table.note else "",
+        "notes": notes,
     }
 
 
 #: What ``fit`` compares with if no library is there to ask.
 _TREES = "the trees as read, evaluated in NumPy"
+
+#: Who answers a call, see ``CompiledForest.counters``.
+ROUTES = {
+    "entry": "compiled code that takes the rows from Python",
+    "kernel": "compiled code, after Python has read the rows",
+    "steps": "steps of the pipeline in their library, then compiled code",
+    "library": "the model itself",
+}
 
 #: What each reduction promises of the sums.
 REDUCTIONS = {
@@ -238,8 +264,8 @@ class Summary:
     reduction : {"exact", "reproducible", "fast"}
         How leaf values are summed.
     n_checked, n_drawn : int
-        Rows of ``X`` and drawn rows on which ``fit`` compared the kernels; both 0 if it
-        was fitted in another process.
+        Rows of ``X`` and random rows on which ``fit`` compared the kernels; both 0 if
+        it was fitted in another process.
     reference : str
         What it compared them with: "the model", or for a file, which has no library to
         ask, "the trees as read, evaluated in NumPy".
@@ -264,12 +290,14 @@ class Summary:
     rows : str
         Who answers rows like those given to ``fit``, and what to convert if it is the
         model itself; "" if the object was loaded from a file.
+    parameters : dict of str -> object
+        The parameters of the ``CompiledForest``.
     method : str
         The method that was timed.
     times : tuple of CallTime
         Times of a call by batch size.
     source : str
-        The function of the model that was timed beside ours, or "".
+        The class of the model whose function was timed, too, or "".
     """
 
     model: str
@@ -295,6 +323,7 @@ class Summary:
     steps: str
     steps_summary: str
     rows: str
+    parameters: dict[str, Any] = field(repr=False)
     method: str
     times: tuple[CallTime, ...]
     source: str
@@ -327,7 +356,7 @@ class Summary:
             what = self.steps.partition(" ")[0]  # the head of the table
             facts.append((f"{what}s", self.steps_summary))
         if self.rows:
-            facts.append(("rows", self.rows.removeprefix("Rows ")))
+            facts.append(("answers", self.rows))
         if self.compile_seconds:
             facts.append(("compiled in", duration(self.compile_seconds)))
         if self.search:
@@ -343,10 +372,10 @@ class Summary:
         if self.n_checked or self.n_drawn:
             return (
                 f"yes; fit compared {plural(self.n_checked, 'row')} of X and "
-                f"{self.n_drawn} drawn rows with {self.reference}, bit by bit"
+                f"{self.n_drawn} random rows with {self.reference}, bit by bit"
             )
         return (
-            f"yes; each kernel is compared with the trees on {REFERENCE_ROWS} drawn "
+            f"yes; each kernel is compared with the trees on {REFERENCE_ROWS} random "
             "rows before its first answer"
         )
 
@@ -355,27 +384,37 @@ class Summary:
         """The times by batch size; None if nothing is known."""
         if not self.times:
             return None
-        times, title, note = self.times, "Time by batch size", ""
+        times, notes = self.times, list[str]()
         columns: dict[str, list[str]] = {
             "batch size": [f"{t.n_rows:,}" for t in times],
             "per row": [duration(t.seconds / t.n_rows) for t in times],
             "per call": [duration(t.seconds) for t in times],
         }
         if times[0].origin != "measured":
-            columns["how"] = [t.origin for t in times]
-            note = (
-                "Kernels alone, without Python's call; summary(X) measures whole calls."
+            origins = {t.origin for t in times}
+            if len(origins) > 1:
+                columns["how"] = [t.origin for t in times]
+            what = "Estimated time" if origins == {"estimated"} else "Time"
+            title = f"{what} of kernels alone, by batch size"
+            notes.append(
+                "A call from Python takes longer, above all with a frame; summary(X) "
+                "measures calls."
             )
         else:
             title = f"Time of {self.method} by batch size: medians of single calls"
-            columns["99th percentile"] = [duration(t.high) for t in times]
+            columns["99% within"] = [duration(t.high) for t in times]
             columns["answered by"] = [t.route for t in times]
             if self.source:
-                columns[self.source] = [duration(t.source_seconds) for t in times]
+                columns["model's own"] = [duration(t.source_seconds) for t in times]
                 columns["faster"] = [_times(t.faster) for t in times]
-                note = f"{self.source} was given as many OpenMP threads as skforge."
+                notes.append(
+                    f"The model's own calls are those of {self.source}, with as many "
+                    "OpenMP threads."
+                )
+            routes = dict.fromkeys(t.route for t in times)
+            notes += [f"{route}: {ROUTES[route]}" for route in routes if route]
         rows = [list(row) for row in zip(*columns.values(), strict=True)]
-        return SummaryTable(title, [*columns], rows, note)
+        return SummaryTable(title, [*columns], rows, tuple(notes))
 
     def __repr__(self) -> str:
         lines = [self.title, *aligned(self.facts)]
@@ -389,7 +428,8 @@ class Summary:
             f"{ranges_of({batch: schedule})}: {schedule!r}"
             for batch, schedule in sorted(self.schedules.items(), key=lambda s: s[0][0])
         )
-        details = [("Schedules", "\n".join(lines))]
+        set_to = "\n".join(f"{k}={v!r}" for k, v in self.parameters.items())
+        details = [("Schedules", "\n".join(lines)), ("Parameters", set_to)]
         if self.steps:
             details.insert(0, ("Steps", self.steps))
         return card(self.title, self.facts, self.table, details)
@@ -448,10 +488,18 @@ def summary_of(wrapper: Any) -> Summary:
         steps="" if split is None else str(split),
         steps_summary="" if split is None else split.summary.partition(": ")[2],
         rows=who_answers(state),
+        parameters=_parameters(wrapper, short_name(model, forest)),
         method=method,
         times=times,
         source=source,
     )
+
+
+def _parameters(wrapper: Any, estimator: Any) -> dict[str, Any]:
+    parameters = wrapper.get_params(deep=False) | {"estimator": estimator}
+    if parameters["tuning_budget"] == "deprecated":
+        del parameters["tuning_budget"]
+    return {"estimator": estimator} | parameters
 
 
 def _task(wrapper: Any, adapter: Source) -> str:
@@ -483,16 +531,3 @@ def _search_line(result: Any) -> str:
     else:
         tried = "no schedule promised enough gain to be timed"
     return f"{result.strategy}, {duration(result.seconds)}, {tried}"
-
-
-def name_of(model: Any) -> str:
-    if isinstance(model, StoredModel):
-        return model.class_name
-    if is_path(model):
-        return str(os.path.basename(os.fspath(model)))
-    if isinstance(model, (str, bytes)):
-        return "model in memory"
-    name = type(model).__name__
-    if is_pipeline(model):
-        return f"{name} ending in {type(last_step(model)).__name__}"
-    return name

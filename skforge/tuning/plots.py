@@ -3,47 +3,54 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import cycle
 from typing import Any
 
 import numpy as np
 
 from skforge._typing import Array
 from skforge.compiler.schedule.schedule import Schedule
-from skforge.exceptions import InvalidInputError
+from skforge.exceptions import InvalidInputError, plural
 from skforge.tuning.search.trial import Trial
 
 
 def distribution(trials: Sequence[Trial], ax: Any = None) -> Any:
-    ax = axes_for(ax)
+    ours, ax = ax is None, axes_for(ax)
     times = {n: ratios / ratios.min() for n, ratios in _ratios(trials).items()}
     most = max(2.0, *(values.max() for values in times.values()))
-    edges = np.geomspace(1.0, most, 25)
-    labels = [f"{n_rows:,} rows" for n_rows in times]
-    ax.hist(list(times.values()), bins=edges, stacked=True, label=labels)
+    how: dict[str, Any] = {"bins": np.geomspace(1.0, most, 25), "histtype": "step"}
+    for color, (n_rows, values) in zip(_colors(), times.items(), strict=False):
+        label = plural(n_rows, "row")
+        ax.hist(values, **how, linewidth=1.8, color=color, label=label)
+    ax.set_title("How much slower than the fastest the schedules are")
     ax.set_xscale("log")
     _times_axis(ax.xaxis)
     ax.yaxis.get_major_locator().set_params(integer=True)
     ax.set_xlabel("times slower than the fastest schedule")
     ax.set_ylabel("schedules")
-    ax.legend()
+    _legend(ax, ours)
     return ax
 
 
 def slowdown(trials: Sequence[Trial], ax: Any = None) -> Any:
-    ax = axes_for(ax)
-    for n_rows, ratios in _ratios(trials).items():
+    ours, ax = ax is None, axes_for(ax)
+    for color, (n_rows, ratios) in zip(
+        _colors(), _ratios(trials).items(), strict=False
+    ):
         order = np.arange(1, len(ratios) + 1)
         best = np.minimum.accumulate(ratios)
-        (line,) = ax.step(order, best, where="post", label=f"{n_rows:,} rows")
-        ax.plot(order, ratios, ".", color=line.get_color())
+        label = plural(n_rows, "row")
+        ax.step(order, best, where="post", color=color, label=label)
+        ax.plot(order, ratios, ".", color=color)
     ax.axhline(1.0, color="grey", linewidth=0.5)
+    ax.set_title("The search, schedule by schedule")
     ax.set_yscale("log")
     _times_axis(ax.yaxis)
     ax.xaxis.get_major_locator().set_params(integer=True)
     ax.set_xlabel("schedules tried; lines are the best so far")
-    ax.set_ylabel("time of the default schedule = 1")
-    ax.legend()
+    ax.set_ylabel("time, default schedule = 1")
+    _legend(ax, ours)
     return ax
 
 
@@ -74,7 +81,10 @@ def sensitivity(trials: Sequence[Trial], ax: Any = None) -> Any:
             "sensitivity compares batch sizes, and the search timed one; tune for two "
             "or more."
         )
-    return draw_matrix([*map(str, sizes)], matrix, "batch size", ax)
+    ax = draw_matrix([f"{size:,}" for size in sizes], matrix, "batch size", ax)
+    untimed = "" if np.isfinite(matrix).all() else "\n–: not timed at this batch size"
+    ax.set_title(f"The best schedule of a batch size at others{untimed}")
+    return ax
 
 
 def draw_matrix(labels: list[str], matrix: Array, what: str, ax: Any = None) -> Any:
@@ -108,10 +118,27 @@ def _sizes(trials: Sequence[Trial]) -> list[int]:
     if not sizes:
         raise InvalidInputError(
             "nothing was timed in this search, because no schedule promised enough "
-            "gain, so there is nothing to draw. tuning='random' or 'exhaustive' times "
-            "schedules in any case."
+            "gain, so there is nothing to draw. Fit with tuning='random' or "
+            "tuning='exhaustive', which time schedules in any case, or draw what calls "
+            "take with plot_latency(X)."
         )
     return sizes
+
+
+#: Colours of Okabe and Ito, which colour-blind readers can tell apart.
+_COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000")
+
+
+def _colors() -> Iterator[str]:
+    return cycle(_COLORS)
+
+
+def _legend(ax: Any, ours: bool) -> None:
+    """Draw the legend; beside the axes if the figure is ours, which makes room."""
+    if ours:
+        ax.figure.legend(loc="outside right upper")
+    else:
+        ax.legend()
 
 
 def _times_axis(axis: Any) -> None:

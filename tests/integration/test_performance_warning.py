@@ -209,15 +209,14 @@ def test_no_estimate_is_shown_of_kernels_that_the_rows_do_not_reach(monkeypatch)
     monkeypatch.setattr("skforge.display.notebook.SECONDS", 0.02)
     rows = changed(fare=fractions)
     fast, (text,) = fitted(MIXED, rows)
-    said = text.removeprefix("Rows ")
     for one in (fast, pickle.loads(pickle.dumps(fast))):
         summary = one.summary()
         facts = dict(summary.facts)
         assert summary.times == () and summary.table is None
-        assert facts["rows"] == said
+        assert facts["answers"] == text
         assert facts["time"] == "not measured; summary(X) measures calls"
         card = one._repr_html_()
-        assert html.escape(said) in card and "estimated" not in card
+        assert html.escape(text) in card and "estimated" not in card
         assert one.inspect("pipeline").splitlines()[-1] == text
     measured = fast.summary(rows, batch_sizes=[2])
     assert [time.route for time in measured.times] == ["library"]
@@ -267,7 +266,7 @@ def test_a_loaded_model_says_nothing_of_rows_it_has_not_seen(tmp_path):
     fast, _ = fitted(SCALED, NUMBERS)
     skforge.save(fast, tmp_path / "model.skforge")
     loaded = skforge.load(tmp_path / "model.skforge")
-    assert "rows" not in dict(loaded.summary().facts)
+    assert "answers" not in dict(loaded.summary().facts)
     assert loaded.fit(NUMBERS).summary().rows.startswith("Rows like those")
 
 

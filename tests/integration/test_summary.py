@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pickle
 import sys
+from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
 from types import SimpleNamespace
 
@@ -78,10 +80,10 @@ def test_the_facts(fast):
         "trees": f"5, depth {summary.depth[0]} to 4, {summary.n_nodes} nodes",
         "features": "6, read as float32",
         "outputs": "2, binary classification",
-        "exact": "yes; fit compared 256 rows of X and 128 drawn rows with the model, "
+        "exact": "yes; fit compared 256 rows of X and 128 random rows with the model, "
         "bit by bit",
         "runs on": f"{fast.target_}; 1 thread",
-        "rows": "like those given to fit are answered by compiled code.",
+        "answers": "Rows like those given to fit are answered by compiled code.",
         "schedules": "for 1 to 8, 9 and more rows",
     }
 
@@ -92,14 +94,35 @@ def test_the_text_is_aligned(fast):
     assert lines[0].startswith("  trees        5, depth ")
     assert lines[1] == "  features     6, read as float32"
     gap = lines.index("")
-    assert lines[gap + 1] == "Time by batch size"
-    table = lines[gap + 2 : -1]
-    assert table[0].split() == ["batch", "size", "per", "row", "per", "call", "how"]
+    assert lines[gap + 1] == "Estimated time of kernels alone, by batch size"
+    table = lines[gap + 2 : -2]
+    assert table[0].split() == ["batch", "size", "per", "row", "per", "call"]
     assert len({len(line) for line in table}) == 1
     assert [line.split()[0] for line in table[1:]] == ["1", "8", "64", "512", "4,096"]
-    assert all(line.endswith("  estimated") for line in table[1:])
-    assert lines[-1].startswith("Kernels alone, without Python's call")
+    assert lines[-2:] == [
+        "A call from Python takes longer, above all with a frame; summary(X) measures",
+        "calls.",
+    ]
     assert repr(fast.summary()) == str(fast.summary())
+
+
+def test_the_text_fits_a_terminal(fast):
+    estimated = fast.summary()
+    first, *_ = estimated.times
+    timed = replace(first, origin="timed in fit"), *estimated.times[1:]
+    row = CallTime(4096, 1e-4, "measured", 1.234e-2, 12.34, 12.34, "library")
+    name = "HistGradientBoostingClassifier"
+    for summary in (
+        estimated,
+        replace(estimated, times=timed, rows="Rows " * 40),
+        replace(estimated, times=(row,), source=name, reference="the " * 40),
+    ):
+        lines = str(summary).splitlines()
+        assert max(map(len, lines)) <= 80
+        assert {len(line) - len(line.lstrip()) for line in lines} >= {0, 2}
+    both = replace(estimated, times=timed).table
+    assert both.title == "Time of kernels alone, by batch size"
+    assert [row[-1] for row in both.rows[:2]] == ["timed in fit", "estimated"]
 
 
 def test_files_have_no_model_to_compare_with(tmp_path):
@@ -131,7 +154,7 @@ def test_loaded_models_say_what_is_checked_here(fast, tmp_path):
     for other in (loaded, pickle.loads(pickle.dumps(fast)), fast.drop_estimator()):
         summary, before = other.summary(), {*vars(other)}
         assert facts_of(summary)["exact"] == (
-            "yes; each kernel is compared with the trees on 64 drawn rows before its "
+            "yes; each kernel is compared with the trees on 64 random rows before its "
             "first answer"
         )
         assert summary.model == "RandomForestClassifier"
@@ -215,10 +238,14 @@ def test_measured_times(fast, monkeypatch):
         assert 0 < time.seconds <= time.high
         assert 0 < time.source_seconds <= time.source_high
         assert time.faster == time.source_seconds / time.seconds
-    head = "batch size|per row|per call|99th percentile|answered by"
-    head = f"{head}|RandomForestClassifier|faster"
+    head = "batch size|per row|per call|99% within|answered by|model's own|faster"
     assert summary.table.head == head.split("|")
     assert [row[4] for row in summary.table.rows] == ["entry", "entry"]
+    assert summary.table.notes == (
+        "The model's own calls are those of RandomForestClassifier, with as many "
+        "OpenMP threads.",
+        "entry: compiled code that takes the rows from Python",
+    )
     # shown from now on, and not in another process, nor after another fit
     assert made.summary().times == summary.times
     assert pickle.loads(pickle.dumps(made)).summary().times[0].origin == "estimated"
@@ -312,7 +339,12 @@ def test_the_card(fast):
     assert len(card) < 6000
     for label, text in fast.summary().facts:
         assert f'<th scope="row">{label}</th><td>{text}</td>' in card
-    assert "<td>estimated</td>" in card
+    assert "<div>Estimated time of kernels alone, by batch size</div>" in card
+    parameters = card.split("<summary>Parameters</summary><pre>")[1].split("</pre>")[0]
+    lines = unescape(parameters).split("\n")
+    assert lines[0] == f"estimator={FOREST!r}".split("\n")[0]
+    assert {"n_jobs=None", "target='auto'", "reduction='exact'"} < {*lines}
+    assert "deprecated" not in parameters
     assert "1 to 8 rows: Schedule()\n9 and more rows: Schedule().tile(&quot;" in card
     assert card == fast.summary()._repr_html_()
 
@@ -488,9 +520,13 @@ def test_a_plot_of_the_search(axes):
     made.fit(X)
     assert made.plot_tuning(ax=axes) is axes
     assert axes.get_xlabel() == "times slower than the fastest schedule"
-    assert (
-        made.plot_tuning("slowdown").get_ylabel() == "time of the default schedule = 1"
-    )
+    assert axes.get_title() == "How much slower than the fastest the schedules are"
+    slowdown = made.plot_tuning("slowdown")
+    assert slowdown.get_title() == "The search, schedule by schedule"
+    assert slowdown.get_ylabel() == "time, default schedule = 1"
+    assert (axes.get_legend() is None, slowdown.get_legend() is None) == (False, True)
+    (legend,) = slowdown.figure.legends  # beside the points
+    assert [text.get_text() for text in legend.get_texts()] == ["4 rows"]
     with pytest.raises(InvalidInputError, match="kind must be one of distribution, "):
         made.plot_tuning("pie")
 

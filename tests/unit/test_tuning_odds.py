@@ -74,7 +74,7 @@ def test_the_automatic_search_compiles_nothing_then(monkeypatch):
     assert result.trials == () and result.complete
     assert result.table == {(4096, None): BITS}
     assert result.notes[0] == (
-        "for 4096 and more rows, no schedule promised enough gain to be worth timing: "
+        "for 4,096 and more rows, no schedule promised enough gain to be worth timing: "
         "nothing was measured there"
     )
 

@@ -70,13 +70,13 @@ def first_row(item: tuple[BatchRange, object]) -> int:
 def range_text(batch: BatchRange) -> str:
     """Return a range as text, such as "2 to 15" or "16 and more".
 
-    >>> range_text((1, 1)), range_text((2, 15)), range_text((16, None))
-    ('1', '2 to 15', '16 and more')
+    >>> range_text((1, 1)), range_text((2, 15)), range_text((1600, None))
+    ('1', '2 to 15', '1,600 and more')
     """
     first, last = batch
     if last is None:
-        return f"{first} and more"
-    return str(first) if first == last else f"{first} to {last}"
+        return f"{first:,} and more"
+    return f"{first:,}" if first == last else f"{first:,} to {last:,}"
 
 
 def rows_text(batch: BatchRange) -> str:
