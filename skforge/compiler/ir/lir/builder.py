@@ -145,9 +145,11 @@ class Builder:
 
     def _operands(self, a: Value | float, b: Value | float) -> tuple[Value, Value]:
         """Return both with the same lanes; one of them may be a number."""
-        like = a if isinstance(a, Value) else b
-        assert isinstance(like, Value)
-        a, b = (x if isinstance(x, Value) else self.const(x, like.type) for x in (a, b))
+        if not isinstance(a, Value):
+            assert isinstance(b, Value)
+            a = self.const(a, b.type)
+        elif not isinstance(b, Value):
+            b = self.const(b, a.type)
         return self.same_lanes(a, b)
 
     def add(self, a: Value, b: Value | int) -> Value:
@@ -374,7 +376,9 @@ class Builder:
             yield
         self.emit(lir.If(cond, tuple(yes)))
 
-    def _bounds(self, *bounds: Value | int) -> list[Value]:
+    def _bounds(self, *bounds: Value | int) -> Sequence[Value]:
+        if len(bounds) == 1 and isinstance(bounds[0], Value):  # most are
+            return cast(tuple[Value], bounds)
         type_ = next((v.type for v in bounds if isinstance(v, Value)), lir.I64)
         return [v if isinstance(v, Value) else self.const(v, type_) for v in bounds]
 

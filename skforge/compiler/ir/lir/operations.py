@@ -33,14 +33,14 @@ class Operation:
 
 
 def is_integer(type_: Type) -> bool:
-    if not isinstance(type_, Scalar | Vec):
+    if not isinstance(type_, (Scalar, Vec)):
         return False
     element = type_.element
     return not element.is_float and element != BOOL
 
 
 def is_float(type_: Type) -> bool:
-    return isinstance(type_, Scalar | Vec) and type_.element.is_float
+    return isinstance(type_, (Scalar, Vec)) and type_.element.is_float
 
 
 def _is_truth(type_: Type) -> bool:
@@ -160,7 +160,7 @@ def _warp_reduce(op: lir.WarpReduce, type_: Type) -> bool:
 
 
 def _load(op: lir.Load, type_: Type) -> bool:
-    return is_index(op.index.type) and not isinstance(type_, Mask | Plane)
+    return is_index(op.index.type) and not isinstance(type_, (Mask, Plane))
 
 
 def _unary(op: lir.Unary, type_: Type) -> bool:

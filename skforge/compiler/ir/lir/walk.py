@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeVar, get_type_hints
 
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import Body, Buffer, Op, Stmt, Value
-from skforge.compiler.ir.lir.types import Operand, Role, Steering
+from skforge.compiler.ir.lir.types import Operand, Result, Role, Steering
 
 OpOrStmt = TypeVar("OpOrStmt")
 P = ParamSpec("P")
@@ -33,6 +33,17 @@ def names_of(kind: type[Any], *roles: Role) -> tuple[str, ...]:
     return tuple(f.name for f in fields(kind) if {*declared[f.name]} & {*roles})
 
 
+class _Readers(dict[type[Any], Callable[[Any], Any]]):
+    """What reads a part of a node, by class: most of a pass's time is spent there."""
+
+    def __init__(self, make: Callable[[type[Any]], Callable[[Any], Any]]) -> None:
+        self._make = make
+
+    def __missing__(self, kind: type[Any]) -> Callable[[Any], Any]:
+        reader = self[kind] = self._make(kind)
+        return reader
+
+
 def _listed(part: Any) -> Iterator[Value]:
     if isinstance(part, Value):
         yield part
@@ -43,22 +54,37 @@ def _listed(part: Any) -> Iterator[Value]:
 
 def operands(node: Op | Stmt) -> tuple[Value, ...]:
     """Return the values that an operation or a statement reads, without its bodies'."""
-    return _reader(type(node))(node)
+    values: tuple[Value, ...] = _OPERANDS[type(node)](node)
+    return values
 
 
-@per_class
-def _reader(kind: type[Any]) -> Callable[[Any], tuple[Value, ...]]:
+def _operand_reader(kind: type[Any]) -> Callable[[Any], tuple[Value, ...]]:
     if kind is lir.Let:
         return lambda let: operands(let.op)
     if names_of(kind, "dims"):
         return lambda launch: tuple(count for _, _, count in launch.dims)
-    names = names_of(kind, "operand", "steers")
+    return _value_reader(kind, "operand", "steers")
+
+
+def _value_reader(
+    kind: type[Any], *roles: Role
+) -> Callable[[Any], tuple[Value, ...]]:
+    names = names_of(kind, *roles)
+    single = (Operand, Steering, Result)
+    if all(_hints(kind)[name] in single for name in names):
+        return _field_reader(names)
+    read: Callable[[Any], Any] = attrgetter(*names)
+    return lambda node: tuple(_listed(read(node)))
+
+
+def _field_reader(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
     if not names:
         return lambda node: ()
     read: Callable[[Any], Any] = attrgetter(*names)
-    if any(_hints(kind)[name] not in (Operand, Steering) for name in names):
-        return lambda node: tuple(_listed(read(node)))
     return read if len(names) > 1 else lambda node: (read(node),)
+
+
+_OPERANDS = _Readers(_operand_reader)
 
 
 def map_operands(node: OpOrStmt, change: Callable[[Value], Value]) -> OpOrStmt:
@@ -69,7 +95,7 @@ def map_operands(node: OpOrStmt, change: Callable[[Value], Value]) -> OpOrStmt:
         new = _changed(part, change)
         if new is not part and new != part:
             changes[name] = new
-    if isinstance(node, lir.Grid | lir.BlockRegion):
+    if isinstance(node, (lir.Grid, lir.BlockRegion)):
         changes["dims"] = tuple((d, var, change(count)) for d, var, count in node.dims)
     return replace(node, **changes) if changes else node  # type: ignore[type-var]
 
@@ -89,8 +115,14 @@ def scalar_reader(kind: type[Any]) -> Callable[[Any], Any]:
 _BUFFERS: tuple[Role, ...] = ("reads", "writes", "allocates")
 
 
-def buffers_of(node: Op | Stmt, *roles: Role) -> list[Buffer]:
-    return [getattr(node, name) for name in names_of(type(node), *(roles or _BUFFERS))]
+def buffers_of(node: Op | Stmt, *roles: Role) -> tuple[Buffer, ...]:
+    if roles:
+        return tuple([getattr(node, name) for name in names_of(type(node), *roles)])
+    buffers: tuple[Buffer, ...] = _ACCESSED[type(node)](node)
+    return buffers
+
+
+_ACCESSED = _Readers(lambda kind: _field_reader(names_of(kind, *_BUFFERS)))
 
 
 def written(body: Body) -> set[str]:
@@ -99,17 +131,27 @@ def written(body: Body) -> set[str]:
 
 
 def bodies(stmt: Stmt) -> tuple[Body, ...]:
-    if isinstance(stmt, lir.Switch):
-        return stmt.cases
-    return tuple([getattr(stmt, name) for name in names_of(type(stmt), "body")])
+    inside: tuple[Body, ...] = _BODIES[type(stmt)](stmt)
+    return inside
+
+
+def _body_reader(kind: type[Any]) -> Callable[[Any], tuple[Body, ...]]:
+    if kind is lir.Switch:
+        return lambda switch: switch.cases
+    return _field_reader(names_of(kind, "body"))
+
+
+_BODIES = _Readers(_body_reader)
 
 
 def map_bodies(stmt: Stmt, change: Callable[[Body], Body]) -> Stmt:
     if isinstance(stmt, lir.Switch):
         return replace(stmt, cases=tuple(map(change, stmt.cases)))
     names = names_of(type(stmt), "body")
+    if not names:
+        return stmt
     changes: dict[str, Any] = {name: change(getattr(stmt, name)) for name in names}
-    return replace(stmt, **changes) if changes else stmt
+    return replace(stmt, **changes)
 
 
 def statements(body: Body) -> Iterator[Stmt]:
@@ -125,7 +167,11 @@ def holds_region(stmt: Stmt) -> bool:
 
 
 def bound_by(stmt: Stmt) -> tuple[Value, ...]:
-    return _values(stmt, "result")
+    values: tuple[Value, ...] = _RESULTS[type(stmt)](stmt)
+    return values
+
+
+_RESULTS = _Readers(lambda kind: _value_reader(kind, "result"))
 
 
 def bound_in(stmt: Stmt) -> tuple[Value, ...]:
