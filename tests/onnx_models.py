@@ -23,6 +23,8 @@ DTYPES = {
     "float64": TensorProto.DOUBLE,
     "int64": TensorProto.INT64,
     "int32": TensorProto.INT32,
+    "bool": TensorProto.BOOL,
+    "object": TensorProto.STRING,
 }
 
 BLOCKED = Schedule().tile("batch", "b0", "b1", 16).reorder("b0", "tree", "b1")
@@ -50,7 +52,8 @@ def run(model: Any, rows: np.ndarray, threads: int = 1) -> list[Any]:
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
-    return session.run(None, {session.get_inputs()[0].name: rows})
+    one = session.get_inputs()[0].name
+    return session.run(None, rows if isinstance(rows, dict) else {one: rows})
 
 
 def assert_same_bits(found: Any, expected: Any) -> None:
@@ -93,8 +96,12 @@ def make_model(
     outputs: tuple[Any, ...] = (),
     initializers: tuple[Any, ...] = (),
     graph_dtype: str | None = None,
+    inputs: dict[str, tuple[str, int]] | None = None,
 ) -> Any:
-    """Return a model of one ensemble that reads ``X``, or what ``before`` makes."""
+    """Return a model of one ensemble that reads ``X``, or what ``before`` makes.
+
+    ``inputs`` are the dtypes and widths of other inputs than ``X``.
+    """
     strings = bool(attributes.get("classlabels_strings"))
     if op == "TreeEnsembleClassifier":
         label = TensorProto.STRING if strings else TensorProto.INT64
@@ -112,9 +119,10 @@ def make_model(
         [*before, node, *after],
         "trees",
         [
-            helper.make_tensor_value_info(
-                "X", DTYPES[graph_dtype or dtype], [None, n_features]
-            )
+            helper.make_tensor_value_info(name, DTYPES[kind], [None, width])
+            for name, (kind, width) in (
+                inputs or {"X": (graph_dtype or dtype, n_features)}
+            ).items()
         ],
         list(outputs) or [helper.make_tensor_value_info(*o) for o in own],
         initializer=list(initializers),

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from skforge._compat import cached_property
 from skforge._typing import Array
 from skforge.engine.arrays import is_device_array
 from skforge.engine.rows import prepare_rows
@@ -51,9 +52,22 @@ class PlainReader:
         return entry
 
 
-def reader_of(forest: Forest) -> RowReader:
-    if not forest.is_encoded:
-        return PlainReader(forest)
-    from skforge.engine.hashed_rows import HashedRows  # which compiles code
+class GraphReader(PlainReader):
+    """Reads rows of ONNX graphs with names or texts."""
 
-    return HashedRows(forest)
+    def rows(self, X: Any) -> Array:
+        return self._known.rows(X)
+
+    @cached_property
+    def _known(self) -> Any:
+        from skforge.engine.graph_rows import GraphRows
+
+        return GraphRows(self._forest)
+
+
+def reader_of(forest: Forest) -> RowReader:
+    if forest.is_encoded:
+        from skforge.engine.hashed_rows import HashedRows  # which compiles code
+
+        return HashedRows(forest)
+    return GraphReader(forest) if forest.is_graph else PlainReader(forest)

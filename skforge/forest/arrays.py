@@ -123,6 +123,7 @@ class ForestArrays(_Known):
     category_lists: tuple[tuple[str | float | bool, ...], ...] = field(
         default=(), metadata={"stored": False}
     )
+    closed_columns: tuple[int, ...] = field(default=(), metadata={"stored": False})
 
     def __post_init__(self) -> None:
         for name in LAYOUT:
@@ -232,6 +233,12 @@ class ForestArrays(_Known):
         """Whether names of categories are known, but not their columns."""
         return bool(self.category_lists) and not any(self.category_names)
 
+    @property
+    def is_graph(self) -> bool:
+        """Whether rows are the inputs of an ONNX graph, by name, or hold texts."""
+        named = self.feature_names is not None or any(self.category_names)
+        return self.source == "onnx" and named
+
     def finish(self, sums: Any) -> None:
         """Turn the sums of rows, an array, into their raw scores, in place."""
         if self.divisor != 1:
@@ -292,6 +299,7 @@ RARE: dict[str, Any] = {
     "hashed": None,
     **{"parallel_trees": int, "leaf_linear": None},
     "category_lists": tuple[tuple[str | float | bool, ...], ...],
+    "closed_columns": tuple[int, ...],
 }
 
 #: By kind and size: the characters of C's types differ among systems.

@@ -231,6 +231,7 @@ _SHARED = (
     *("missing_value", "feature_names", "category_names", "truncate_categories"),
     *("output_sizes", "class_labels", "aggregate", "wider_rows", "hashed", "outputs"),
     "category_lists",
+    "closed_columns",
 )
 
 

@@ -117,6 +117,9 @@ class Forest(arrays.ForestArrays):
         The names of categories if the source does not tell of which features
         (LightGBM), or if a list is empty: a list for each column of categories that a
         frame has, in the order of its columns.
+    closed_columns : tuple of int, default=()
+        Columns of texts in which the source raises an error for a text that is not
+        among ``category_names`` (ONNX).
     """
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -368,6 +368,11 @@ class Mappings:
                 "a sequence of values; give every key one value, or every key a "
                 "sequence."
             )
+        # the feed of an ONNX session has matrices of one column
+        values = [
+            value[:, 0] if getattr(value, "shape", ())[1:] == (1,) else value
+            for value in values
+        ]
         sizes = dict(zip(map(len, values), self._names, strict=True))
         if len(sizes) > 1:
             counts = " and ".join(f"{n} for {name!r}" for n, name in sizes.items())

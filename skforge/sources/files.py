@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from skforge._compat import cached_property
+from skforge.engine.graph_rows import text_codes
 from skforge.engine.readers import RowReader, reader_of
 from skforge.engine.rows import COMPARES
 from skforge.exceptions import InvalidInputError
@@ -14,6 +16,7 @@ from skforge.forest.arrays import ZERO_THRESHOLD
 from skforge.forest.forest import Forest
 from skforge.forest.sparse_rows import checked, is_sparse, value_of_absent
 from skforge.frontends.checks import INSTEAD, refuse_arguments
+from skforge.runtime.mappings import MappingColumns
 from skforge.sources.base import Answers, Array, Source, register
 from skforge.sources.plain import ReadArray, Reading
 
@@ -42,16 +45,34 @@ class ForestSource(Source):
     def reading(self) -> Reading | None:
         """Read by position, or by equal names if the forest's library compares them."""
         forest = self.forest
-        if not np.isnan(forest.missing_value):
+        texts = forest.is_graph and any(forest.category_names)
+        if texts or not np.isnan(forest.missing_value):
             return None
         return self._reading(
             names=forest.column_names,
             joins=forest.source == "xgboost",
-            compares="equal" if forest.source in COMPARES else "never",
+            compares="equal" if self._compares_names else "never",
             estimator="",
             unseen=None if forest.source == "xgboost" else np.nan,
             through=np.float32 if forest.source == "lightgbm" else None,
         )
+
+    @property
+    def _compares_names(self) -> bool:
+        return self.forest.source in COMPARES or self.forest.is_graph
+
+    def columns(self) -> MappingColumns | None:
+        columns = super().columns()
+        if columns is None or not self.forest.is_graph:
+            return columns
+        codes = text_codes(self.forest)
+        rules = tuple(
+            replace(rule, categories=None, **codes[rule.place].rule())
+            if rule.place in codes
+            else rule
+            for rule in columns.rules
+        )
+        return replace(columns, rules=rules, ignores=True, by_frame=False)
 
     def read(self, X: Any) -> ReadArray | None:
         """Leave sparse rows with a number that LightGBM reads otherwise in arrays."""

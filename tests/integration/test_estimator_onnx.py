@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
 from sklearn.base import clone, is_classifier, is_regressor
 
+import skforge
 from skforge import InvalidInputError
 from tests.comparing import refusal
 from tests.onnx_models import make_model, run
 from tests.plain import plain
+from tests.unit.test_frontend_onnx_steps import ONE_HOT, people, travel
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -76,4 +79,54 @@ def test_rows_are_checked():
     assert refusal(InvalidInputError, compiled.predict, X, threads=1) == (
         "predict of a model read from a file takes only rows of numbers, without "
         "other arguments. Got threads."
+    )
+
+
+ROWS = ["frame", "reordered", "categories", "polars", "objects", "lists"]
+ROWS += ["feed", "columns", "mappings", "mapping", "one row"]
+
+
+@pytest.mark.parametrize("kind", ["live", "pickled", "loaded", "dropped"])
+def test_rows_of_a_graph_with_an_input_for_each_column(kind, tmp_path):
+    """All forms have the bits of a session that gets its feed by name."""
+    import pandas as pd
+    import polars as pl
+
+    model = travel(*ONE_HOT, width=6, constants=[("shape", [-1, 4])])
+    feed = people(300)
+    expected = run(model, feed)[0][:, 0]
+    flat = {name: values[:, 0] for name, values in feed.items()}
+    frame = pd.DataFrame(flat)
+    fast = plain(model).fit(frame)
+    assert fast.feature_names_in_.tolist() == ["age", "city", "pay"]
+    if kind == "pickled":
+        fast = pickle.loads(pickle.dumps(fast))
+    elif kind == "loaded":
+        skforge.save(fast, tmp_path / "graph.skforge")
+        fast = skforge.load(tmp_path / "graph.skforge")
+    elif kind == "dropped":
+        fast = fast.drop_estimator()
+    records = frame.to_dict("records")
+    forms: dict[str, Any] = {
+        "frame": frame,
+        "reordered": frame[["pay", "age", "city"]].assign(more=1),
+        "categories": frame.astype({"city": "category"}),
+        "polars": pl.DataFrame(flat, schema_overrides={"city": pl.String}),
+        "objects": frame.to_numpy(object),
+        "lists": frame.to_numpy(object).tolist(),
+        "feed": feed,
+        "columns": flat,
+        "mappings": records,
+        "mapping": records[7],
+        "one row": frame.iloc[7:8],
+    }
+    assert [*forms] == ROWS
+    for name, rows in forms.items():
+        wanted = expected[7:8] if name in ROWS[-2:] else expected
+        assert np.array_equal(fast.predict(rows), wanted), name
+    unknown = frame.assign(city=None)
+    other = run(model, {**feed, "city": np.full((300, 1), "None", object)})[0][:, 0]
+    assert np.array_equal(fast.predict(unknown), other)
+    assert refusal(InvalidInputError, fast.predict, frame[["age", "pay"]]) == (
+        "the columns ['city'] are not in the rows; the graph has an input for each."
     )

@@ -316,6 +316,7 @@ def read_attributes(node: Any, version: int) -> Attributes:
 
 #: Names and readers of the values of AttributeProto.type.
 _KINDS: dict[int, tuple[str, Callable[[Any], Any]]] = {
+    1: ("a number", lambda a: float(a.f)),
     2: ("an integer", lambda a: int(a.i)),
     3: ("a string", lambda a: bytes(a.s)),
     4: ("a tensor", lambda a: _tensor(a.t, a.name)),

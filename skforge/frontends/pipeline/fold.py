@@ -8,7 +8,8 @@ arithmetic of a transformer is repeated here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,13 +61,17 @@ def _lacks_zeros(plan: ColumnPlan, forest: Forest) -> bool:
 
 
 def pieces_of(
-    plan: ColumnPlan, inner: Sequence[Forest], bounds: Bounds
+    plan: ColumnPlan,
+    inner: Sequence[Forest],
+    bounds: Bounds,
+    known: Mapping[int, Array] = MappingProxyType({}),
 ) -> dict[int, Array]:
     """Return the greatest number of each piece of the columns of numbers.
 
-    In a piece, every output is monotone. Columns with one piece are left out.
+    In a piece, every output is monotone. Columns with one piece are left out, unless
+    they are among the ``known`` pieces, which are divided further.
     """
-    pieces: dict[int, Array] = {}
+    pieces = dict(known)
 
     def divide(column: Column, special: Array, dtype: Any = None) -> None:
         """Divide the pieces of a column's source below and above some of its values."""
@@ -167,7 +172,8 @@ def _tested(plan: ColumnPlan, forest: Forest) -> dict[int, Array]:
 
 
 def _firsts(ends: Array, low: float) -> Array:
-    after = np.nextafter(ends[:-1], ends.dtype.type(np.inf))
+    with np.errstate(over="ignore"):
+        after = np.nextafter(ends[:-1], ends.dtype.type(np.inf))
     return np.concatenate([np.array([low], ends.dtype), after])
 
 

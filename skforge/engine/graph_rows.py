@@ -1,0 +1,150 @@
+"""Reads rows of ONNX graphs whose inputs are columns with names, or hold texts.
+
+Columns of frames are found by name, in any order and beside others, as onnxruntime
+finds its inputs. Texts become codes: their place in ``category_names``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from skforge._typing import Array
+from skforge.engine.rows import forest_rows
+from skforge.exceptions import InvalidInputError, shortened
+from skforge.forest import frames, mistakes
+from skforge.forest.forest import Forest
+from skforge.frontends.pipeline.codes import TextCodes
+
+
+def text_codes(forest: Forest) -> dict[int, TextCodes]:
+    """Return the codes of each column of texts.
+
+    To onnxruntime, None is the text "None", and NaN the text "nan".
+    """
+    codes = {}
+    for column, texts in enumerate(forest.category_names):
+        if texts:
+            names = tuple(map(str, texts))
+            place = {name: float(code) for code, name in enumerate(names)}
+            other = None if column in forest.closed_columns else np.nan
+            none, nan, na = (place.get(x, other) for x in ("None", "nan", "<NA>"))
+            codes[column] = TextCodes(names, other, none, nan, na=na)
+    return codes
+
+
+class GraphRows:
+    def __init__(self, forest: Forest) -> None:
+        self._forest = forest
+        self._names = forest.feature_names
+        self._codes = text_codes(forest)
+
+    def rows(self, X: Any) -> Array:
+        if frames.is_pandas(X) or frames.is_table(X):
+            return self._of_columns(*self._columns_of(X))
+        why = mistakes.kind_mistake(X, self._forest.n_features)
+        if why is not None:
+            raise InvalidInputError(why)
+        values = mistakes.as_array(X)
+        if values.dtype.kind == "U" and not isinstance(X, np.ndarray):
+            values = np.array(X, object)  # numbers beside texts stay numbers
+        if not self._codes or values.dtype.kind in "fiub":
+            return forest_rows(self._forest, values, X)
+        values = values.astype(object, copy=False)
+        mistakes.check_shape(values.shape, self._forest.n_features)
+        names = self._names or range(values.shape[1])
+        return self._of_columns(values.T, names)
+
+    def _columns_of(self, X: Any) -> tuple[list[Any], Sequence[Any]]:
+        """Return the columns of a frame in the order of the forest's, and labels."""
+        labels = frames.column_names(X)
+        places = [*range(len(labels))]
+        if self._names is not None:
+            known = {label: i for i, label in enumerate(labels)}
+            if len(known) < len(labels) or not known.keys() >= {*self._names}:
+                absent = [name for name in self._names if name not in known]
+                shown = shortened(str(absent))
+                raise InvalidInputError(
+                    f"the columns {shown} are not in the rows; the graph has an input "
+                    "for each."
+                    if absent
+                    else "several columns of the rows have the same name."
+                )
+            places = [known[name] for name in self._names]
+        else:
+            mistakes.check_shape((len(X), len(labels)), self._forest.n_features)
+        if frames.is_pandas(X):
+            every = [X.iloc[:, i] for i in places]
+            columns = [
+                x.to_numpy() if isinstance(x.dtype, np.dtype) else x.array
+                for x in every
+            ]
+        else:
+            every = X.get_columns() if hasattr(X, "get_columns") else X.columns
+            columns = [every[i] for i in places]
+        return columns, [labels[i] for i in places]
+
+    def _of_columns(self, columns: Any, labels: Sequence[Any]) -> Array:
+        n_rows = len(columns[0])
+        rows = np.empty((n_rows, len(columns)), self._forest.input_dtype)
+        for i, (column, label) in enumerate(zip(columns, labels, strict=True)):
+            codes = self._codes.get(i)
+            if codes is None:
+                rows[:, i] = _numbers(column, label)
+            else:
+                rows[:, i] = _codes(codes, column, label)
+        return rows
+
+
+def _numbers(column: Any, label: Any) -> Array:
+    found = frames.numbers_in(column) if not isinstance(column, np.ndarray) else None
+    if found is not None:
+        numbers, gaps = found
+        if gaps is not None and gaps.any():
+            numbers = np.where(gaps, np.nan, numbers.astype(np.float64))
+        return numbers
+    values = np.asarray(column)
+    if values.dtype.kind in "fiub":
+        return values
+    try:
+        return values.astype(object).astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(
+            f"column {label!r} holds values that are no numbers ({error}), and the "
+            "graph reads numbers there."
+        ) from error
+
+
+def _codes(codes: TextCodes, column: Any, label: Any) -> Any:
+    values = column
+    if hasattr(column, "to_arrow"):  # of polars
+        values = column.to_arrow()
+    read: Any = None
+    if hasattr(values, "type") and hasattr(values, "null_count"):
+        if _is_arrow_text(values.type):
+            read = codes.of_arrow(values, None)
+    elif isinstance(values, np.ndarray):
+        read = codes.codes(values.tolist())
+    else:
+        read = codes.of_column(values)
+    if read is not None:
+        return read
+    listed = values.to_pylist() if hasattr(values, "to_pylist") else [*values]
+    wrong = next((value for value in listed if codes.code(value) is None), listed[0])
+    if isinstance(wrong, str) or wrong is None or wrong != wrong:
+        known = shortened(str([*codes.texts]))
+        raise InvalidInputError(
+            f"column {label!r} holds {wrong!r}, for which the graph has no category "
+            f"and raises an error; it knows {known}."
+        )
+    raise InvalidInputError(
+        f"column {label!r} holds {wrong!r} of type {type(wrong).__name__}, and the "
+        "graph reads texts there; convert it with astype(str)."
+    )
+
+
+def _is_arrow_text(kind: Any) -> bool:
+    name = str(getattr(kind, "value_type", kind))
+    return name in ("string", "large_string", "string_view")

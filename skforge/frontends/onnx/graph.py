@@ -1,0 +1,379 @@
+"""Finds the tree ensemble of a graph, what it reads, and what its outputs become."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from skforge._typing import Array
+from skforge.exceptions import InvalidModelError, UnsupportedModelError
+from skforge.forest.validation import damaged
+from skforge.frontends.onnx import ensembles
+from skforge.frontends.onnx.operators import (
+    ADVICE,
+    ML,
+    GraphNode,
+    operator_of,
+    title_of,
+)
+from skforge.frontends.onnx.symbols import (
+    DOUBLE,
+    DTYPES,
+    FLOAT,
+    INT32,
+    INT64,
+    STRING,
+    Tensor,
+    cells_of,
+)
+from skforge.frontends.pipeline.columns import Column
+
+_ENSEMBLES = ("TreeEnsembleRegressor", "TreeEnsembleClassifier", "TreeEnsemble")
+#: Most columns of rows that operators before the trees read.
+_MOST = 1 << 16
+
+
+class EnsembleContext(NamedTuple):
+    node: Any
+    version: int  # of the operator set ai.onnx.ml
+    node_type: int  # element type of the node's input
+    input_dtype: np.dtype[Any]  # of the rows: float64 unless a cast narrows them
+    n_features: int | None  # None if the model does not declare it
+    #: What operators make of the rows for the node; None if it reads them as they are.
+    cells: tuple[Column, ...] | None
+    #: The names of the rows' columns if each is an input of the graph.
+    names: tuple[str, ...] | None
+    n_columns: int  # of the rows, if operators are before the node
+    texts: tuple[int, ...]  # columns of texts
+
+
+class _Value(NamedTuple):
+    content: str  # rows | labels | scores | maps | part
+    types: tuple[int, ...]  # element types it was cast to, the current one last
+    width: int | None  # columns; 0 for a list
+    tensor: Tensor | None = None  # the rows' cells, if their number is known
+    plain: bool = False  # whether these are the rows of the only input, or a cast
+
+
+class _Input(NamedTuple):
+    name: str
+    type: int
+    width: int | None
+    is_list: bool  # of one axis
+
+
+class _Walk:
+    """Follows the nodes of a graph; a node's inputs are known before it."""
+
+    def __init__(self, model: Any) -> None:
+        self.graph = model.graph
+        self.versions = {
+            "" if o.domain == "ai.onnx" else o.domain: int(o.version)
+            for o in model.opset_import
+        }
+        self.tensors = {tensor.name: tensor for tensor in self.graph.initializer}
+        self.constants: dict[str, Array] = {}
+        self.values: dict[str, _Value] = {}
+        self.inputs = [
+            _declared(value)
+            for value in self.graph.input
+            if value.name not in self.tensors
+        ]
+        self.ensemble: Any = None
+        self.reads: _Value | None = None
+        self._put_inputs()
+
+    @property
+    def version(self) -> int:
+        return self.versions.get(ML, 1)
+
+    def _put_inputs(self) -> None:
+        if not self.inputs:
+            damaged("The graph has no inputs")
+        start: int | None = 0
+        lone = len(self.inputs) == 1
+        for item in self.inputs:
+            known = item.width is not None and item.width <= _MOST
+            tensor = None
+            if known and start is not None and item.width is not None:
+                dtype = DTYPES[item.type]
+                if self._only_narrowed(item):
+                    dtype = DTYPES[FLOAT]
+                places = range(start, start + item.width)
+                cells = [Column(i, dtype) for i in places]
+                shape = () if item.is_list else (item.width,)
+                tensor = Tensor(cells_of(cells, shape), item.type)
+                start += item.width
+            else:
+                start = None
+            plain = lone and item.type != STRING and not item.is_list
+            rows = _Value("rows", (item.type,), item.width, tensor, plain)
+            self.values[item.name] = rows
+        self.n_columns = start or 0
+
+    def _only_narrowed(self, item: _Input) -> bool:
+        """Tell whether all that reads an input casts it to float first."""
+        readers = [node for node in self.graph.node if item.name in node.input]
+        return item.type != STRING and all(
+            node.op_type == "Cast" and any(a.i == FLOAT for a in node.attribute)
+            for node in readers
+        )
+
+    def follow(self) -> None:
+        for node in self.graph.node:
+            if node.domain == ML and node.op_type in _ENSEMBLES:
+                self._take_ensemble(node)
+            elif node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
+                self._take_constant(node)
+            elif not (self._passes(node) or self._folds(node)):
+                raise UnsupportedModelError(
+                    f"The {title_of(node)} is no operator that skforge knows there, "
+                    f"{ADVICE}."
+                )
+
+    def _take_constant(self, node: Any) -> None:
+        for attribute in node.attribute:
+            if attribute.name == "value" and attribute.type == 4:
+                self.constants[node.output[0]] = _array(attribute.t, node.output[0])
+            elif attribute.name in ("value_int", "value_ints"):
+                ints = attribute.i if attribute.type == 2 else [*attribute.ints]
+                self.constants[node.output[0]] = np.array(ints, np.int64)
+            elif attribute.name in ("value_float", "value_floats"):
+                floats = attribute.f if attribute.type == 1 else [*attribute.floats]
+                self.constants[node.output[0]] = np.array(floats, np.float32)
+
+    def constant(self, name: str) -> Array | None:
+        if name not in self.constants and name in self.tensors:
+            self.constants[name] = _array(self.tensors[name], name)
+        return self.constants.get(name)
+
+    # ------------------------------------------------------------ ensembles
+
+    def _take_ensemble(self, node: Any) -> None:
+        kind = node.op_type
+        if self.ensemble is not None:
+            raise UnsupportedModelError(
+                "The model has several tree ensembles; split it into one model for "
+                "each."
+            )
+        if (kind == "TreeEnsemble") != (self.version == 5) or self.version < 1:
+            raise UnsupportedModelError(
+                f"{kind} in version {self.version} of {ML} is unknown to onnxruntime, "
+                "which knows TreeEnsembleRegressor and TreeEnsembleClassifier in "
+                "versions 1 to 4 and TreeEnsemble in version 5."
+            )
+        if len(node.input) != 1 or not node.output:
+            damaged(
+                f"{kind} has {len(node.input)} inputs and {len(node.output)} outputs"
+            )
+        rows = self.values.get(node.input[0])
+        if rows is None or rows.content != "rows":
+            damaged(f"{kind} reads {node.input[0]!r}, which is not the model's input")
+        if rows.types[-1] not in (FLOAT, DOUBLE, INT32, INT64):
+            raise UnsupportedModelError(
+                f"{kind} reads {node.input[0]!r}, which holds values of type "
+                f"{rows.types[-1]}; onnxruntime has tree kernels for float, double, "
+                "int32 and int64."
+            )
+        self.ensemble, self.reads = node, rows
+        labels = kind == "TreeEnsembleClassifier"
+        strings = any(isinstance(label, bytes) for label in class_labels(node))
+        wide = kind == "TreeEnsemble" and rows.types[-1] == DOUBLE
+        score = DOUBLE if wide else FLOAT
+        for i, name in enumerate(node.output):
+            if labels and i == 0:
+                value = _Value("labels", (STRING if strings else INT64,), 0)
+            else:
+                value = _Value("scores", (score,), None)
+            self.values[name] = value
+
+    # ------------------------------------------------------------ what changes nothing
+
+    def _passes(self, node: Any) -> bool:
+        """Take a node that passes values on, or converts rows; False for others."""
+        value = self.values.get(node.input[0]) if node.input and node.output else None
+        if value is None or (value.content == "rows" and not value.plain):
+            return False
+        if node.domain == ML and node.op_type == "ZipMap":
+            self._check_labels(node)
+            self.values[node.output[0]] = _Value("maps", value.types, None)
+            return value.content == "scores"
+        if node.domain not in ("", "ai.onnx"):
+            return False
+        if node.op_type == "Cast":
+            new = self._cast(node, value)
+        elif node.op_type == "Reshape":
+            new = value if self._keeps_shape(node, value) else None
+        elif node.op_type == "Identity":
+            new = value
+        elif value.content != "rows" and value.content in ("scores", "part"):
+            new = self._part(node, value)
+        else:
+            return False
+        if new is not None:
+            self.values[node.output[0]] = new
+        return new is not None
+
+    def _check_labels(self, node: Any) -> None:
+        labels = class_labels(node)
+        known = [] if self.ensemble is None else class_labels(self.ensemble)
+        if labels != known or len({*labels}) != len(labels):
+            raise UnsupportedModelError(
+                f"A ZipMap gives the scores the labels {str(labels)[:60]}, which are "
+                "not exactly the classifier's labels; export the model without ZipMap."
+            )
+
+    def _cast(self, node: Any, value: _Value) -> _Value | None:
+        to = [a.i for a in node.attribute if a.name == "to"]
+        if len(to) != 1:
+            return None
+        # rows may be converted; a cast of anything else has to change nothing
+        numbers = value.content == "rows" and to[0] in (FLOAT, DOUBLE)
+        if to[0] != value.types[-1] and not numbers:
+            return None
+        tensor = value.tensor
+        if tensor is not None:
+            known = GraphNode(node, 0, {"to": to[0]}, [tensor])
+            operator = operator_of(node)
+            assert operator is not None
+            (tensor,) = operator(known)
+        return value._replace(types=(*value.types, to[0]), tensor=tensor)
+
+    def _keeps_shape(self, node: Any, value: _Value) -> bool:
+        if value.content == "part":
+            return True
+        shape = self.constant(node.input[1]) if len(node.input) == 2 else None
+        if shape is None or value.width is None or shape.dtype != np.int64:
+            return False
+        dims = shape.reshape(-1).tolist()
+        return dims == ([-1] if value.width == 0 else [-1, value.width])
+
+    def _part(self, node: Any, value: _Value) -> _Value | None:
+        """Return some of the scores, as ZipMap's columns are; or all of them, times 1.
+
+        All are an answer of predict_proba, whichever the graph returns.
+        """
+        if node.op_type == "Mul" and len(node.input) == 2:
+            factor = self.constant(node.input[1])
+            same = factor is not None and factor.size == 1 and (factor == 1).all()
+            return value if same else None
+        parts = {"Slice": 1, "Gather": 1, "Squeeze": 1, "Split": 1, "Flatten": 1}
+        inputs = [self.constant(name) for name in node.input[1:]]
+        if node.op_type not in parts or any(item is None for item in inputs):
+            return None
+        part = value._replace(content="part")
+        self.values.update(dict.fromkeys(node.output, part))
+        return part
+
+    # ------------------------------------------------------------ what folds
+
+    def _folds(self, node: Any) -> bool:
+        operator = operator_of(node)
+        inputs: list[Any] = []
+        for name in node.input:
+            value = self.values.get(name)
+            if value is None:
+                constant = self.constant(name) if name else None
+                if name and constant is None:
+                    return False
+                inputs.append(constant)
+                continue
+            if value.content != "rows":
+                return False
+            if value.tensor is None:
+                raise UnsupportedModelError(
+                    f"The {title_of(node)} reads rows whose number of columns the "
+                    f"graph does not declare, or declares as more than {_MOST}; "
+                    "convert the model with the shape of its input."
+                )
+            inputs.append(value.tensor)
+        if operator is None or not any(isinstance(x, Tensor) for x in inputs):
+            return False
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        version = self.versions.get(domain, 1)
+        attributes = ensembles.read_attributes(node, version)
+        outputs = operator(GraphNode(node, version, attributes, inputs))
+        for name, tensor in zip(node.output, outputs, strict=False):
+            self.values[name] = _Value("rows", (tensor.type,), None, tensor)
+        return True
+
+
+def locate(model: Any) -> EnsembleContext:
+    """Return the single tree ensemble of a model whose other nodes are known.
+
+    Raises ``UnsupportedModelError``, naming any node that is not.
+    """
+    walk = _Walk(model)
+    walk.follow()
+    rows = walk.reads
+    if rows is None:
+        raise InvalidModelError(
+            f"The graph has no node {', '.join(_ENSEMBLES[:2])} or {_ENSEMBLES[2]}, so "
+            "there are no trees to read; the file is damaged or another kind of model."
+        )
+    place = walk.ensemble, walk.version, rows.types[-1]
+    if rows.plain:
+        narrow = rows.types[-1] != DOUBLE or FLOAT in rows.types
+        dtype = np.dtype(np.float32 if narrow else np.float64)
+        return EnsembleContext(*place, dtype, rows.width, None, None, 0, ())
+    assert rows.tensor is not None
+    cells = tuple(rows.tensor.cells.reshape(-1))
+    if rows.tensor.cells.ndim != 1:
+        damaged(f"{walk.ensemble.op_type} reads no matrix")
+    dtype = np.dtype(np.float64 if rows.types[-1] == DOUBLE else np.float32)
+    lone = all(item.width == 1 for item in walk.inputs) and len(walk.inputs) > 1
+    names = tuple(item.name for item in walk.inputs) if lone else None
+    kinds = [(item.type, item.width) for item in walk.inputs]
+    types = [kind for kind, width in kinds for _ in range(width or 0)]
+    texts = tuple(i for i, kind in enumerate(types) if kind == STRING)
+    n_columns = walk.n_columns, texts
+    return EnsembleContext(*place, dtype, len(cells), cells, names, *n_columns)
+
+
+def _declared(value: Any) -> _Input:
+    from onnx import TensorProto
+
+    tensor = value.type.tensor_type
+    if tensor.elem_type not in DTYPES:
+        names = {number: name.lower() for name, number in TensorProto.DataType.items()}
+        kind = names.get(tensor.elem_type, f"type {tensor.elem_type}")
+        raise UnsupportedModelError(
+            f"The input {value.name!r} holds {kind} values; skforge reads float, "
+            "double, int32, int64, bool and string."
+        )
+    width: int | None = None
+    n_axes = len(tensor.shape.dim)
+    if tensor.HasField("shape"):
+        if n_axes not in (1, 2):
+            raise UnsupportedModelError(
+                f"The input {value.name!r} has {n_axes} dimensions, but rows have two."
+            )
+        dim = tensor.shape.dim[-1]
+        width = int(dim.dim_value) if dim.HasField("dim_value") else None
+        width = 1 if n_axes == 1 else width
+    if width is not None and not 0 < width < 1 << 31:
+        damaged(f"The input has {width} features")
+    return _Input(value.name, tensor.elem_type, width, n_axes == 1)
+
+
+def class_labels(node: Any) -> list[Any]:
+    labels: list[Any] = []
+    for attribute in node.attribute:
+        if attribute.name in ("classlabels_int64s", "classlabels_strings"):
+            labels += [*attribute.ints, *attribute.strings]
+    return labels
+
+
+def _array(tensor: Any, name: str) -> Array:
+    from onnx import numpy_helper
+
+    if tensor.data_location == 1:
+        raise UnsupportedModelError(
+            f"{name} is stored in another file; save the model in one file "
+            "(save_as_external_data=False)."
+        )
+    try:
+        return np.asarray(numpy_helper.to_array(tensor))
+    except Exception:  # noqa: BLE001 - the onnx package raises what it likes
+        return damaged(f"{name[:60]!r} is no tensor")

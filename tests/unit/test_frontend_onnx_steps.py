@@ -1,0 +1,300 @@
+"""ONNX graphs with operators before the trees, as converters make of pipelines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from skforge import InvalidInputError, UnsupportedModelError, load_forest
+from skforge.engine.readers import reader_of
+from skforge.exceptions import InvalidModelError
+from skforge.forest.reference import reference_raw
+from tests.answers_of import apply_transform
+from tests.comparing import refusal
+from tests.onnx_models import (
+    MODES,
+    RandomTrees,
+    assert_same_bits,
+    check,
+    make_model,
+    onnx,
+    run,
+)
+
+pytest.importorskip("onnxruntime")
+
+ML = "ai.onnx.ml"
+ORDERED = MODES[:4]  # comparisons that do not ask for equal numbers
+ADVICE = (
+    "so it cannot become part of the trees; if the model was converted from a "
+    "scikit-learn pipeline, give skforge the pipeline, or convert its last step alone."
+)
+
+
+def node(op: str, inputs: str, output: str = "steps", **attributes: Any) -> Any:
+    kinds = "Scaler Imputer OneHotEncoder LabelEncoder FeatureVectorizer Normalizer"
+    domain = ML if op in (*kinds.split(), "ArrayFeatureExtractor") else ""
+    name = attributes.pop("name", "")
+    return onnx.helper.make_node(
+        op, inputs.split(), output.split(), name, domain=domain, **attributes
+    )
+
+
+def constant(name: str, values: Any) -> Any:
+    return onnx.numpy_helper.from_array(np.asarray(values), name)
+
+
+def regressor(trees: RandomTrees) -> dict[str, Any]:
+    weights = trees.weights("target", lambda _: [0])
+    return {**trees.table(), **weights, "n_targets": 1}
+
+
+def model_of(
+    *before: Any, width: int = 4, constants: Any = (), seed: int = 0, **how: Any
+) -> Any:
+    modes = how.pop("modes", ORDERED)
+    trees = RandomTrees(seed, n_trees=20, n_features=width, modes=modes)
+    return make_model(
+        "TreeEnsembleRegressor",
+        regressor(trees),
+        how.pop("n_features", 4),
+        before=before,
+        initializers=[constant(name, values) for name, values in constants],
+        **how,
+    )
+
+
+def rows_near(forest: Any, dtype: str = "float32", n: int = 600) -> Any:
+    """Return rows at thresholds and beside them, with all that is odd."""
+    random = np.random.default_rng(1)
+    rows = random.normal(size=(n, forest.n_features)).astype(dtype) * 3
+    cuts = forest.threshold[np.isfinite(forest.threshold)].astype(dtype)
+    ways = np.array([-np.inf, 0, np.inf], dtype)
+    with np.errstate(all="ignore"):
+        for column in rows.T:
+            near = random.random(n) < 0.6
+            cut = random.choice(cuts, near.sum())
+            way = random.choice(ways, near.sum())
+            column[near] = np.where(way == 0, cut, np.nextafter(cut, way))
+            whole = random.random(n) < 0.2
+            column[whole] = np.round(column[whole])
+            odd = random.random(n) < 0.1
+            ends = np.finfo(dtype).max, np.finfo(dtype).tiny
+            values = [np.nan, np.inf, -np.inf, 0.0, -0.0, *ends, -ends[0], 2.0**63]
+            column[odd] = random.choice(np.array(values, dtype), odd.sum())
+    return rows
+
+
+OFFSETS = [0.5, -0.25, 1e-3, 7.0]
+FOUR = np.float32([0.3, -2.0, 5.0, 1e3])
+#: The nodes before the trees, constants, the columns that they make, and the rows.
+STEPS: dict[str, tuple[Any, ...]] = {
+    "Scaler": ([node("Scaler", "X", offset=OFFSETS, scale=[0.3, -2.0, 5.0, 1e3])], []),
+    "Scaler of one": ([node("Scaler", "X", offset=[0.1], scale=[0.7])], []),
+    "Imputer": ([node("Imputer", "X", imputed_value_floats=OFFSETS,
+                      replaced_value_float=float("nan"))], []),
+    "both": ([node("Imputer", "X", "i", imputed_value_floats=OFFSETS,
+                   replaced_value_float=float("nan")),
+              node("Scaler", "i", offset=OFFSETS, scale=[0.3, 2.0, 5.0, 7.0])], []),
+    "Mul": ([node("Mul", "X c")], [("c", FOUR)]),
+    "Add first": ([node("Add", "c X")], [("c", FOUR[None])]),
+    "Sub": ([node("Sub", "c X")], [("c", np.float32(0.1))]),
+    "Div": ([node("Div", "X c")], [("c", np.float32([3]))]),
+    "Clip": ([node("Mul", "X c", "m"), node("Clip", "m low high")],
+             [("c", FOUR), ("low", np.float32(0)), ("high", np.float32(1))]),
+    "columns": ([node("ArrayFeatureExtractor", "X i", "a"),
+                 node("Gather", "X j", "b", axis=1),
+                 node("Slice", "X starts ends axes", "s"),
+                 node("Concat", "a b s", axis=-1)],
+                [("i", [3, 0]), ("j", [2]), ("starts", [1]), ("ends", [4]),
+                 ("axes", [1])], 6),
+    "split": ([node("Split", "X sizes", "a b", axis=1),
+               node("Unsqueeze", "a axes", "u"), node("Squeeze", "u axes", "v"),
+               node("Flatten", "b", "f"), node("Reshape", "f shape", "r"),
+               node("Identity", "r", "r2"), node("Concat", "r2 v", axis=1)],
+              [("sizes", [1, 3]), ("axes", [2]), ("shape", [-1, 3])]),
+    "union": ([node("Scaler", "X", "a", offset=OFFSETS, scale=[1.0, 2.0, 3.0, 4.0]),
+               node("Mul", "X c", "b"), node("Concat", "a b", axis=1)],
+              [("c", FOUR)], 8),
+    "FeatureVectorizer": ([node("FeatureVectorizer", "X", inputdimensions=[4])], []),
+    "constant node": ([onnx.helper.make_node(
+        "Constant", [], ["c"], value=constant("", FOUR)), node("Mul", "X c")], []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_operators_fold_with_the_bits_of_onnxruntime(name):
+    before, constants, *width = STEPS[name]
+    model = model_of(*before, constants=constants, width=(*width, 4)[0])
+    forest = load_forest(model)
+    assert (forest.n_features, forest.input_dtype) == (4, np.float32)
+    check(model, rows_near(forest))
+
+
+@pytest.mark.parametrize("then", ["Scaler", "Cast", "Sub"])
+def test_operators_on_doubles(then):
+    how: dict[str, Any] = {"graph_dtype": "float64"}
+    if then == "Scaler":
+        steps = [node("Scaler", "X", offset=OFFSETS, scale=[0.3, -2.0, 1.0, 1e3])]
+    elif then == "Cast":
+        steps = [node("Sub", "X c", "d"), node("Cast", "d", to=1)]
+    else:
+        steps, how = [node("Sub", "X c")], {"dtype": "float64"}
+    model = model_of(*steps, constants=[("c", np.array(OFFSETS))], **how)
+    forest = load_forest(model)
+    assert forest.input_dtype == np.float64
+    check(model, rows_near(forest, "float64"))
+
+
+TRAVEL = {"age": ("int64", 1), "city": ("object", 1), "pay": ("float32", 1)}
+CITIES = ["Rome", "Oslo", "Bern", "nan"]
+
+
+def travel(*before: Any, width: int, seed: int = 0, **how: Any) -> Any:
+    return model_of(*before, width=width, inputs=TRAVEL, seed=seed, **how)
+
+
+def people(n: int = 400) -> dict[str, Any]:
+    random = np.random.default_rng(3)
+    pay = random.choice([np.nan, np.inf, -0.0, 1.0, 2.5, -3.0], (n, 1))
+    city = random.choice([*CITIES, "Paris", ""], (n, 1)).astype(object)
+    return {
+        "age": random.integers(-4, 5, (n, 1)),
+        "city": city,
+        "pay": pay.astype(np.float32),
+    }
+
+
+ONE_HOT = [
+    node("Cast", "age", "a", to=1),
+    node("Concat", "a pay", "n", axis=1),
+    node("Scaler", "n", "s", offset=[0.5, 1.0], scale=[0.25, 2.0]),
+    node("OneHotEncoder", "city", "h", cats_strings=CITIES, zeros=1),
+    node("Reshape", "h shape", "r"),
+    node("Concat", "s r", axis=1),
+]
+CODES = [
+    node("LabelEncoder", "city", "c", keys_strings=CITIES,
+         values_floats=[2.0, 0.0, 1.0, 5.0], default_float=-3.5),
+    node("LabelEncoder", "age", "a", keys_int64s=[0, 3, 1], values_int64s=[1, 0, 2]),
+    node("Cast", "a", "f", to=1),
+    node("OneHotEncoder", "age", "h", cats_int64s=[3, -1, 4], zeros=1),
+    node("Reshape", "h shape", "r"),
+    node("Concat", "f c pay r", axis=1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("before", "width"), [(ONE_HOT, 6), (CODES, 6)])
+def test_an_input_for_each_column(before, width, seed):
+    shape = 4 if before is ONE_HOT else 3
+    constants = [("shape", [-1, shape])]
+    model = travel(*before, width=width, constants=constants, seed=seed)
+    forest = load_forest(model)
+    assert forest.feature_names == ("age", "city", "pay")
+    feed = people()
+    rows = reader_of(forest).rows(np.hstack([*feed.values()], dtype=object))
+    (expected,) = run(model, feed)
+    found = apply_transform(forest, reference_raw(forest, rows))
+    assert_same_bits(found, expected[:, 0])
+
+
+def test_unknown_texts_are_refused_where_the_encoder_refuses_them():
+    before = [*ONE_HOT[:3], node("OneHotEncoder", "city", "h", cats_strings=CITIES,
+                                 zeros=0), *ONE_HOT[4:]]  # fmt: skip
+    forest = load_forest(travel(*before, width=6, constants=[("shape", [-1, 4])]))
+    assert forest.closed_columns == (1,)
+    read = reader_of(forest).rows
+    assert read([[1, "Oslo", 2.0]]).shape == (1, 3)
+    assert refusal(InvalidInputError, read, [[1, "Paris", 2.0]]) == (
+        "column 'city' holds 'Paris', for which the graph has no category and raises "
+        "an error; it knows ['Rome', 'Oslo', 'Bern', 'nan']."
+    )
+    assert refusal(InvalidInputError, read, [[1, 7, None]]) == (
+        "column 'city' holds 7 of type int, and the graph reads texts there; convert "
+        "it with astype(str)."
+    )
+    assert refusal(InvalidInputError, read, [["x", "Oslo", 2.0]]) == (
+        "column 'age' holds values that are no numbers (could not convert string to "
+        "float: 'x'), and the graph reads numbers there."
+    )
+
+
+REFUSED = {
+    "Normalizer": (
+        [node("Normalizer", "X", norm="L2", name="rows")], [],
+        "The node 'rows' (Normalizer) is no operator that skforge knows there, "
+    ),
+    "two columns": (
+        [node("Mul", "X X", name="twice")], [],
+        "The node 'twice' (Mul) computes with several columns of a row, ",
+    ),
+    "whole rows": (
+        [node("Concat", "X X", name="below", axis=0)], [],
+        "The node 'below' (Concat) works along axis 0, which mixes rows, ",
+    ),
+    "Div": (
+        [node("Div", "c X", name="inverse")], [("c", np.float32(1))],
+        "The node 'inverse' (Div) divides a constant by a column, ",
+    ),
+    "closed numbers": (
+        [node("Cast", "X", "i", to=7),
+         node("OneHotEncoder", "i", cats_int64s=[1], zeros=0, name="hot")], [],
+        "The node 'hot' (OneHotEncoder) raises an error for numbers that it does not "
+        "know (zeros=0, from handle_unknown='error'), which the trees cannot, ",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_does_not_fold_is_named(name):
+    before, constants, text = REFUSED[name]
+    model = model_of(*before, constants=constants)
+    assert refusal(UnsupportedModelError, load_forest, model) == text + ADVICE
+
+
+def test_tests_of_several_intervals_are_refused():
+    model = model_of(*STEPS["Mul"][0], constants=STEPS["Mul"][1], modes=MODES)
+    assert refusal(UnsupportedModelError, load_forest, model) == (
+        "Tests of column 0 are true on several intervals of numbers, as an encoder "
+        "gives them numbers in another order, and a node of a Forest cannot test that; "
+        "if the model was converted from a scikit-learn pipeline, give skforge the "
+        "pipeline."
+    )
+
+
+def test_rows_without_a_declared_width():
+    model = model_of(*STEPS["Scaler"][0], n_features=None)
+    assert refusal(UnsupportedModelError, load_forest, model) == (
+        "The node 'steps' (Scaler) reads rows whose number of columns the graph does "
+        "not declare, or declares as more than 65536; convert the model with the "
+        "shape of its input."
+    )
+
+
+DAMAGED = {
+    "Scaler": ([node("Scaler", "X", offset=[1.0, 2.0], scale=[1.0])], [],
+               "offset of the node 'steps' (Scaler) has 2 numbers for 4"),
+    "Gather": ([node("Gather", "X i", axis=1)], [("i", [4])],
+               "the node 'steps' (Gather) asks for columns that are not there"),
+    "Mul": ([node("Mul", "X c")], [("c", np.float32([1, 2, 3]))],
+            "the constant of the node 'steps' (Mul) does not fit its columns"),
+    "dtype": ([node("Mul", "X c")], [("c", np.arange(4))],
+              "the constant of the node 'steps' (Mul) does not fit its column"),
+    "OneHotEncoder": ([node("OneHotEncoder", "X", cats_int64s=[1, 1])], [],
+                      "the node 'steps' (OneHotEncoder) has no categories, or one "
+                      "twice"),
+    "Imputer": ([node("Imputer", "X")], [],
+                "the node 'steps' (Imputer) has no imputed_value_floats"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_damaged_operators(name):
+    before, constants, text = DAMAGED[name]
+    model = model_of(*before, constants=constants)
+    assert refusal(InvalidModelError, load_forest, model) == (
+        f"{text}; the model is damaged, export it again."
+    )
