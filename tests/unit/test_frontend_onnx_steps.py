@@ -255,14 +255,53 @@ def test_what_does_not_fold_is_named(name):
     assert refusal(UnsupportedModelError, load_forest, model) == text + ADVICE
 
 
-def test_tests_of_several_intervals_are_refused():
-    model = model_of(*STEPS["Mul"][0], constants=STEPS["Mul"][1], modes=MODES)
-    assert refusal(UnsupportedModelError, load_forest, model) == (
-        "Tests of column 0 are true on several intervals of numbers, as an encoder "
-        "gives them numbers in another order, and a node of a Forest cannot test that; "
-        "if the model was converted from a scikit-learn pipeline, give skforge the "
-        "pipeline."
-    )
+HOT = [-2, 0, 3, 1]
+#: Steps after which a test of the trees is true on several intervals of numbers.
+SEVERAL: dict[str, tuple[Any, ...]] = {
+    "infinities": (
+        [node("Scaler", "X", offset=[0.5] * 4, scale=[0.0, 1.0, 0.0, -1.0])],
+        [],
+    ),
+    "Mul": ([node("Mul", "X c")], [("c", np.float32([0.3, -2.0, 0.0, 1e3]))]),
+    "Imputer": (
+        [node("Imputer", "X", imputed_value_floats=[9.0], replaced_value_float=1.0)],
+        [],
+    ),
+    "whole": (
+        [node("Cast", "X", "i", to=7), node("Cast", "i", to=1)],
+        [],
+    ),
+    "hot": (
+        [
+            node("OneHotEncoder", "X", "h", cats_int64s=HOT, zeros=1),
+            node("Flatten", "h", "f"),
+            node("Concat", "X f", axis=1),
+        ],
+        [],
+        20,
+    ),
+    "codes": (
+        [
+            node(
+                "LabelEncoder",
+                "X",
+                keys_floats=[-1.0, 2.0, 0.0, 1.5],
+                values_floats=[3.0, 0.0, -2.0, 1.0],
+                default_float=1.0,
+            )
+        ],
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("name", SEVERAL)
+def test_tests_of_several_intervals_become_several_nodes(name, seed):
+    before, constants, *width = SEVERAL[name]
+    how: dict[str, Any] = {"constants": constants, "width": (*width, 4)[0]}
+    model = model_of(*before, modes=MODES, seed=seed, **how)
+    check(model, rows_near(load_forest(model)))
 
 
 def test_rows_without_a_declared_width():

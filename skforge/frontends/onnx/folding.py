@@ -10,12 +10,17 @@ from skforge._typing import Array
 from skforge.exceptions import UnsupportedModelError
 from skforge.forest.forest import Forest
 from skforge.frontends.onnx.graph import EnsembleContext
+from skforge.frontends.onnx.intervals import split
 from skforge.frontends.onnx.symbols import ColumnStep
 from skforge.frontends.pipeline import fold
 from skforge.frontends.pipeline.bounds import Bounds
 from skforge.frontends.pipeline.codes import TextCodes
 from skforge.frontends.pipeline.columns import Column, ColumnPlan, sources_of
-from skforge.frontends.pipeline.predicates import on_rows, predicates_of
+from skforge.frontends.pipeline.predicates import (
+    at_missing,
+    on_rows,
+    predicates_of,
+)
 
 
 def folded(inner: Forest, place: EnsembleContext) -> Forest:
@@ -36,16 +41,14 @@ def folded(inner: Forest, place: EnsembleContext) -> Forest:
     runs = fold.runs_of(plan, inner, bounds, pieces, {}, points)
     parts = fold.parts_of(plan, inner, runs)
     source = sources_of(plan.columns)[inner.feature]
-    tests, numbers = predicates_of(parts, source, pieces, {}, texts)
-    if numbers:
-        column = next(iter(numbers))
-        name = f"column {column}" if place.names is None else repr(place.names[column])
-        raise UnsupportedModelError(
-            f"Tests of {name} are true on several intervals of numbers, as an encoder "
-            "gives them numbers in another order, and a node of a Forest cannot test "
-            "that; if the model was converted from a scikit-learn pipeline, give "
-            "skforge the pipeline."
-        )
+    tests, coded = predicates_of(parts, source, pieces, {}, texts)
+    missing = at_missing(plan, inner, texts)
+    if coded:  # which a Forest by itself does not read
+        several = np.bincount(parts.test, minlength=inner.n_predicates) > 2
+        odd = np.flatnonzero(several & np.isin(source, [*coded]))
+        inner, parts, missing, source = split(inner, parts, missing, source, odd)
+        tests, coded = predicates_of(parts, source, pieces, {}, texts)
+        assert not coded
     rows = {
         "n_features": plan.width,
         "feature_names": place.names,
@@ -53,7 +56,7 @@ def folded(inner: Forest, place: EnsembleContext) -> Forest:
         "closed_columns": _closed(plan, texts),
     }
     end = inner.n_predicates
-    return on_rows(plan, inner, bounds, texts, source, tests, end, rows)
+    return on_rows(plan, inner, bounds, texts, source, tests, end, rows, missing)
 
 
 def _plan(place: EnsembleContext) -> ColumnPlan:

@@ -115,10 +115,12 @@ def on_rows(
     tests: Predicates,
     end: int,
     rows: dict[str, Any],
+    missing: Bools | None = None,
 ) -> Forest:
+    """Return the forest on the rows of the plan; ``missing``: the answers to NaN."""
     start = end - forest.n_predicates
     source, swaps = source[start:end], tests.swapped[start:end]
-    missing = _at_missing(plan, forest, texts)
+    missing = at_missing(plan, forest, texts) if missing is None else missing
     # where NaN is refused, it joins all values but one, as codes of tiles want it
     some = bounds.nan[source] | np.isin(source, [*texts])
     most = tests.comparison[start:end] == Comparison.NE
@@ -141,7 +143,7 @@ def on_rows(
     return replace(forest, **fields)
 
 
-def _at_missing(plan: ColumnPlan, forest: Forest, texts: dict[int, TextCodes]) -> Bools:
+def at_missing(plan: ColumnPlan, forest: Forest, texts: dict[int, TextCodes]) -> Bools:
     rows = {source: np.full(1, np.nan, plan.dtype) for source in range(plan.width)}
     missing = np.full(1, np.nan)
     rows |= {source: codes.values(missing) for source, codes in texts.items()}
