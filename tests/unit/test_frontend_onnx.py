@@ -265,7 +265,9 @@ def test_nodes_after_that_do_more_are_named():
     output = onnx.helper.make_tensor_value_info("Y", 1, [None, None])
     exp = node("Exp", "scores", "Y", name="to_rate")
     model, _ = simple(after=(exp,), outputs=(output,))
-    with pytest.raises(UnsupportedModelError, match=r"^The node 'to_rate' \(Exp\) is"):
+    with pytest.raises(
+        UnsupportedModelError, match=r"^The node 'to_rate' \(Exp\) computes"
+    ):
         load_forest(model)
 
 
@@ -296,7 +298,9 @@ def test_several_ensembles_are_refused():
     model, _ = simple()
     model.graph.node.append(model.graph.node[0])
     assert error_of(UnsupportedModelError, load_forest, model) == (
-        "The model has several tree ensembles; split it into one model for each."
+        "The model has several tree ensembles whose scores are answers of their own; "
+        "give skforge the scikit-learn model that was converted, or a graph for each "
+        "of its models."
     )
 
 

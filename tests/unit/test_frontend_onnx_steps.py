@@ -337,3 +337,155 @@ def test_damaged_operators(name):
     assert refusal(InvalidModelError, load_forest, model) == (
         f"{text}; the model is damaged, export it again."
     )
+
+
+# ------------------------------------------------------------------ several ensembles
+
+
+def several(kind: str, n: int, after: list[Any], constants: Any, **how: Any) -> Any:
+    """Return a graph of ``n`` ensembles of the same rows, whose answers are joined."""
+    attributes, outputs = how["attributes"], how["outputs"]
+    nodes = []
+    for i in range(n):
+        made = [f"label{i}"] if kind == "Classifier" else []
+        nodes.append(
+            onnx.helper.make_node(
+                f"TreeEnsemble{kind}",
+                [how.get("reads", "X")],
+                [*made, f"s{i}"],
+                domain=ML,
+                **attributes(i),
+            )
+        )
+    value = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph(
+        [*how.get("before", ()), *nodes, *after],
+        "several",
+        [value("X", 1, [None, 4])],
+        [value(*output) for output in outputs],
+        [constant(name, values) for name, values in constants],
+    )
+    sets = [onnx.helper.make_opsetid(ML, 3), onnx.helper.make_opsetid("", 18)]
+    return onnx.helper.make_model(graph, opset_imports=sets, ir_version=9)
+
+
+def mean_of(n: int, width: int) -> list[Any]:
+    stacks = [node("Reshape", f"s{i} stack", f"r{i}") for i in range(n)]
+    names = " ".join(f"r{i}" for i in range(n))
+    return [
+        *stacks,
+        node("Concat", names, "all", axis=0),
+        node("ReduceMean", "all first", "mean", keepdims=0),
+    ]
+
+
+def first(*shape: int) -> list[tuple[str, Any]]:
+    return [("stack", np.array(shape)), ("first", np.array([0]))]
+
+
+def test_the_mean_of_trees_is_a_forest():
+    """Bagging of regressors: onnxruntime adds the trees in turn, and divides."""
+    trees = [RandomTrees(i, n_trees=1, modes=MODES) for i in range(7)]
+    model = several(
+        "Regressor",
+        7,
+        mean_of(7, 1),
+        first(1, -1, 1),
+        attributes=lambda i: regressor(trees[i]) | {"base_values": [0.1 * i]},
+        outputs=[("mean", 1, [None, 1])],
+    )
+    forest = check(model, trees[0].rows(300, missing=0.1))
+    assert (forest.n_trees, forest.divisor) == (7, 7)
+
+
+@pytest.mark.parametrize("labels", [[3, 5], [0, 1, 2], ["no", "yes"]], ids=str)
+@pytest.mark.parametrize("scaled", [False, True])
+def test_the_mean_of_classifiers_is_a_forest(labels, scaled):
+    width = len(labels)
+    trees = [RandomTrees(i, n_trees=1, modes=ORDERED) for i in range(5)]
+    texts = isinstance(labels[0], str)
+    key = "classlabels_strings" if texts else "classlabels_int64s"
+
+    def attributes(i: int) -> dict[str, Any]:
+        scored = [1] if width == 2 else range(width)
+        weights = trees[i].weights("class", lambda _: scored)
+        weights["class_weights"] = np.abs(weights["class_weights"]).tolist()
+        # each tree numbers the classes, as bagging does
+        numbers = [*range(width)] if not texts else labels
+        return {**trees[i].table(), **weights, key: numbers}
+
+    after = [
+        *mean_of(5, width),
+        node("ArgMax", "mean", "at", axis=1),
+        node("ArrayFeatureExtractor", "classes at", "found"),
+        node("Reshape", "found flat", "label"),
+    ]
+    classes = np.array(labels, object if texts else np.int32)
+    constants = [*first(1, -1, width), ("classes", classes), ("flat", np.array([-1]))]
+    if not texts:
+        after[-1:] = [
+            node("Cast", "found", "wide", to=7),
+            node("Reshape", "wide flat", "label"),
+        ]
+    before = [node("Scaler", "X", "scaled", offset=[0.5], scale=[3.0])]
+    model = several(
+        "Classifier",
+        5,
+        after,
+        constants,
+        attributes=attributes,
+        outputs=[("label", 8 if texts else 7, [None]), ("mean", 1, [None, width])],
+        **({"reads": "scaled", "before": before} if scaled else {}),
+    )
+    forest = check(model, trees[0].rows(300, missing=0.1))
+    assert forest.class_labels == tuple(labels)
+
+
+@pytest.mark.parametrize("average", [False, True])
+def test_regressors_side_by_side_are_outputs(average):
+    trees = [RandomTrees(i, n_trees=9, modes=MODES) for i in range(3)]
+
+    def attributes(i: int) -> dict[str, Any]:
+        mode = {"aggregate_function": "AVERAGE"} if average else {}
+        base = {"base_values": [0.1 * i]} if i else {}
+        return regressor(trees[i]) | mode | base
+
+    after = [
+        node("Reshape", "s1 flat", "r"),
+        node("Identity", "s2", "same"),
+        node("Concat", "s0 r same", "all", axis=1),
+    ]
+    model = several(
+        "Regressor",
+        3,
+        after,
+        [("flat", np.array([-1, 1]))],
+        attributes=attributes,
+        outputs=[("all", 1, [None, 3])],
+    )
+    forest = check(model, trees[0].rows(300, missing=0.1))
+    assert (forest.n_trees, forest.n_outputs) == (27, 3)
+
+
+def test_other_unions_of_ensembles_are_named():
+    trees = [RandomTrees(i, n_trees=2, modes=MODES) for i in range(2)]
+    how: dict[str, Any] = {
+        "attributes": lambda i: regressor(trees[i]),
+        "outputs": [("mean", 1, [None, 1])],
+    }
+    model = several("Regressor", 2, mean_of(2, 1), first(1, -1, 1), **how)
+    instead = (
+        "give skforge the scikit-learn model that was converted, or a graph for each "
+        "of its models."
+    )
+    assert refusal(UnsupportedModelError, load_forest, model) == (
+        "The model has several tree ensembles of several trees each, and averages "
+        f"their answers; {instead}"
+    )
+    after = [node("Mul", "s0 half", "a"), node("Sum", "a s1", "mean")]
+    model = several("Regressor", 2, after, [("half", np.float32([0.5]))], **how)
+    assert refusal(UnsupportedModelError, load_forest, model) == (
+        "The node 'a' (Mul) computes with what the trees answer, which skforge does "
+        "not; give it the scikit-learn model that was converted, or end the graph "
+        "before this node."
+    )

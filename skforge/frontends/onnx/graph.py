@@ -17,6 +17,7 @@ from skforge.frontends.onnx.operators import (
     operator_of,
     title_of,
 )
+from skforge.frontends.onnx.several import Scores, refuse_several
 from skforge.frontends.onnx.symbols import (
     DOUBLE,
     DTYPES,
@@ -34,6 +35,10 @@ _ENSEMBLES = ("TreeEnsembleRegressor", "TreeEnsembleClassifier", "TreeEnsemble")
 _MOST = 1 << 16
 
 
+#: The axis of scores beside each other.
+_LAST = [1], [-1]
+
+
 class EnsembleContext(NamedTuple):
     node: Any
     version: int  # of the operator set ai.onnx.ml
@@ -49,11 +54,13 @@ class EnsembleContext(NamedTuple):
 
 
 class _Value(NamedTuple):
-    content: str  # rows | labels | scores | maps | part
+    content: str  # rows | labels | scores | maps | part | places
     types: tuple[int, ...]  # element types it was cast to, the current one last
     width: int | None  # columns; 0 for a list
     tensor: Tensor | None = None  # the rows' cells, if their number is known
     plain: bool = False  # whether these are the rows of the only input, or a cast
+    scores: Scores | None = None  # of which ensembles
+    labels: tuple[str | int, ...] = ()  # of a mean's greatest score
 
 
 class _Input(NamedTuple):
@@ -80,8 +87,9 @@ class _Walk:
             for value in self.graph.input
             if value.name not in self.tensors
         ]
-        self.ensemble: Any = None
+        self.ensembles: list[Any] = []
         self.reads: _Value | None = None
+        self.map_labels: list[Any] | None = None
         self._put_inputs()
 
     @property
@@ -126,11 +134,20 @@ class _Walk:
                 self._take_ensemble(node)
             elif node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
                 self._take_constant(node)
-            elif not (self._passes(node) or self._folds(node)):
-                raise UnsupportedModelError(
-                    f"The {title_of(node)} is no operator that skforge knows there, "
-                    f"{ADVICE}."
-                )
+            elif not (self._joins(node) or self._passes(node) or self._folds(node)):
+                raise self._unknown(node)
+
+    def _unknown(self, node: Any) -> UnsupportedModelError:
+        read = [self.values[name] for name in node.input if name in self.values]
+        if any(value.content != "rows" for value in read):
+            return UnsupportedModelError(
+                f"The {title_of(node)} computes with what the trees answer, which "
+                "skforge does not; give it the scikit-learn model that was converted, "
+                "or end the graph before this node."
+            )
+        return UnsupportedModelError(
+            f"The {title_of(node)} is no operator that skforge knows there, {ADVICE}."
+        )
 
     def _take_constant(self, node: Any) -> None:
         for attribute in node.attribute:
@@ -152,11 +169,6 @@ class _Walk:
 
     def _take_ensemble(self, node: Any) -> None:
         kind = node.op_type
-        if self.ensemble is not None:
-            raise UnsupportedModelError(
-                "The model has several tree ensembles; split it into one model for "
-                "each."
-            )
         if (kind == "TreeEnsemble") != (self.version == 5) or self.version < 1:
             raise UnsupportedModelError(
                 f"{kind} in version {self.version} of {ML} is unknown to onnxruntime, "
@@ -176,7 +188,10 @@ class _Walk:
                 f"{rows.types[-1]}; onnxruntime has tree kernels for float, double, "
                 "int32 and int64."
             )
-        self.ensemble, self.reads = node, rows
+        if self.reads is not None and self.reads is not rows:
+            raise refuse_several("that read other columns or values each")
+        number, self.reads = len(self.ensembles), rows
+        self.ensembles.append(node)
         labels = kind == "TreeEnsembleClassifier"
         strings = any(isinstance(label, bytes) for label in class_labels(node))
         wide = kind == "TreeEnsemble" and rows.types[-1] == DOUBLE
@@ -185,7 +200,8 @@ class _Walk:
             if labels and i == 0:
                 value = _Value("labels", (STRING if strings else INT64,), 0)
             else:
-                value = _Value("scores", (score,), None)
+                one = Scores("one", (number,))
+                value = _Value("scores", (score,), None, scores=one)
             self.values[name] = value
 
     # ------------------------------------------------------------ what changes nothing
@@ -196,8 +212,9 @@ class _Walk:
         if value is None or (value.content == "rows" and not value.plain):
             return False
         if node.domain == ML and node.op_type == "ZipMap":
-            self._check_labels(node)
-            self.values[node.output[0]] = _Value("maps", value.types, None)
+            self._check_labels(node, value)
+            maps = value._replace(content="maps")
+            self.values[node.output[0]] = maps
             return value.content == "scores"
         if node.domain not in ("", "ai.onnx"):
             return False
@@ -215,9 +232,14 @@ class _Walk:
             self.values[node.output[0]] = new
         return new is not None
 
-    def _check_labels(self, node: Any) -> None:
-        labels = class_labels(node)
-        known = [] if self.ensemble is None else class_labels(self.ensemble)
+    def _check_labels(self, node: Any, value: _Value) -> None:
+        labels, scores = class_labels(node), value.scores
+        if scores is not None and scores.how == "mean":
+            known = labels  # compared with those of the greatest score later
+            self.map_labels = labels
+        else:
+            ensemble = None if scores is None else self.ensembles[scores.members[0]]
+            known = [] if ensemble is None else class_labels(ensemble)
         if labels != known or len({*labels}) != len(labels):
             raise UnsupportedModelError(
                 f"A ZipMap gives the scores the labels {str(labels)[:60]}, which are "
@@ -230,6 +252,8 @@ class _Walk:
             return None
         # rows may be converted; a cast of anything else has to change nothing
         numbers = value.content == "rows" and to[0] in (FLOAT, DOUBLE)
+        if value.content == "labels" and value.labels:  # which float32 holds, too
+            numbers = to[0] in (FLOAT, INT32, INT64) and value.types[-1] != STRING
         if to[0] != value.types[-1] and not numbers:
             return None
         tensor = value.tensor
@@ -266,7 +290,117 @@ class _Walk:
         self.values.update(dict.fromkeys(node.output, part))
         return part
 
+    # ------------------------------------------------------------ several ensembles
+
+    def _joins(self, node: Any) -> bool:
+        """Take a node that puts the scores of ensembles together; False for others."""
+        if node.domain == ML and node.op_type == "ArrayFeatureExtractor":
+            return self._take_labels(node)
+        value = self.values.get(node.input[0]) if node.input and node.output else None
+        if node.domain not in ("", "ai.onnx") or value is None:
+            return False
+        if value.content != "scores" or value.scores is None:
+            return False
+        new: _Value | None = None
+        if node.op_type == "ArgMax":
+            others = {a.name for a in node.attribute} - {"axis", "keepdims"}
+            if value.scores.how == "mean" and self._axes(node) == [1] and not others:
+                new = value._replace(content="places", types=(INT64,))
+        elif (scores := self._joined(node, value.scores)) is not None:
+            new = value._replace(scores=scores)
+        if new is not None:
+            self.values[node.output[0]] = new
+        return new is not None
+
+    def _joined(self, node: Any, first: Scores) -> Scores | None:
+        axes = self._axes(node)
+        if node.op_type == "Reshape" and first.how == "one" and len(node.input) == 2:
+            return self._stacked(node.input[1], first)
+        if node.op_type == "ReduceMean" and first.how == "stack" and axes == [0]:
+            keeps = [a.i for a in node.attribute if a.name == "keepdims"]
+            return Scores("mean", first.members) if keeps == [0] else None
+        if node.op_type != "Concat":
+            return None
+        values = [self.values.get(name) for name in node.input]
+        every = [v.scores for v in values if v is not None and v.scores is not None]
+        members = tuple(i for scores in every for i in scores.members)
+        hows = {scores.how for scores in every}
+        if len(every) < len(values):
+            return None
+        if hows == {"stack"} and axes == [0]:
+            return Scores("stack", members)
+        return Scores("columns", members) if hows == {"one"} and axes in _LAST else None
+
+    def _axes(self, node: Any) -> list[int]:
+        known = [a for a in node.attribute if a.name in ("axis", "axes")]
+        if known:
+            return [known[0].i] if known[0].name == "axis" else [*known[0].ints]
+        constant = self.constant(node.input[1]) if len(node.input) == 2 else None
+        return [] if constant is None else constant.reshape(-1).tolist()
+
+    def _stacked(self, name: str, scores: Scores) -> Scores | None:
+        shape = self.constant(name)
+        dims = [] if shape is None else shape.reshape(-1).tolist()
+        node = self.ensembles[scores.members[0]]
+        targets = [a.i for a in node.attribute if a.name == "n_targets"]
+        width = len(class_labels(node)) or (targets or [0])[0]
+        if dims == [1, -1, width]:
+            return Scores("stack", scores.members)
+        return scores if dims == [-1, width] else None
+
+    def _take_labels(self, node: Any) -> bool:
+        """Take the labels at the places of the greatest scores."""
+        value = self.values.get(node.input[1]) if len(node.input) == 2 else None
+        labels = self.constant(node.input[0]) if value is not None else None
+        if value is None or value.content != "places" or labels is None:
+            return False
+        listed = labels.reshape(-1).tolist()
+        if labels.dtype.kind == "O":
+            listed = [x.decode() if isinstance(x, bytes) else str(x) for x in listed]
+        elif labels.dtype.kind != "i" or max(map(abs, listed), default=0) > 1 << 24:
+            return False
+        kinds = {"O": STRING}.get(labels.dtype.kind, INT64)
+        if labels.dtype == np.int32:
+            kinds = INT32
+        new = _Value("labels", (kinds,), 0, labels=tuple(listed), scores=value.scores)
+        self.values[node.output[0]] = new
+        return True
+
+    def result(self) -> tuple[Scores, tuple[str | int, ...]]:
+        """Return what the graph makes of the ensembles, and the labels of a mean."""
+        every = tuple(range(len(self.ensembles)))
+        if len(every) == 1:
+            return Scores("one", every), ()
+        outputs = [self.values.get(value.name) for value in self.graph.output]
+        labels: tuple[str | int, ...] = ()
+        scores: Scores | None = None
+        for value in outputs:
+            if value is None or value.scores is None or value.scores.how == "one":
+                raise refuse_several("whose scores are answers of their own")
+            if value.content == "labels":
+                labels = value.labels
+            scores = value.scores
+        if scores is None or scores.members != every or scores.how == "stack":
+            raise refuse_several("that it does not join as one answer")
+        same = self.map_labels is None or [*labels] == [
+            x.decode() if isinstance(x, bytes) else x for x in self.map_labels
+        ]
+        if not same or len({*labels}) < len(labels):
+            raise refuse_several("with other labels than those of its answers")
+        return scores, labels
+
     # ------------------------------------------------------------ what folds
+
+    def _attributes(self, node: Any, version: int) -> dict[str, Any]:
+        from onnx.defs import SchemaError
+
+        try:
+            return ensembles.read_attributes(node, version)
+        except SchemaError as error:
+            raise UnsupportedModelError(
+                f"The {title_of(node)} is no operator of version {version} of its "
+                "operator set, which the graph imports; export the model again."
+            ) from error
 
     def _folds(self, node: Any) -> bool:
         operator = operator_of(node)
@@ -292,15 +426,21 @@ class _Walk:
             return False
         domain = "" if node.domain == "ai.onnx" else node.domain
         version = self.versions.get(domain, 1)
-        attributes = ensembles.read_attributes(node, version)
+        attributes = self._attributes(node, version)
         outputs = operator(GraphNode(node, version, attributes, inputs))
         for name, tensor in zip(node.output, outputs, strict=False):
             self.values[name] = _Value("rows", (tensor.type,), None, tensor)
         return True
 
 
-def locate(model: Any) -> EnsembleContext:
-    """Return the single tree ensemble of a model whose other nodes are known.
+class FoundEnsembles(NamedTuple):
+    ensembles: list[EnsembleContext]
+    scores: Scores  # what the graph makes of theirs
+    labels: tuple[str | int, ...]  # of the columns of a mean
+
+
+def locate(model: Any) -> FoundEnsembles:
+    """Return the tree ensembles of a model whose other nodes are known.
 
     Raises ``UnsupportedModelError``, naming any node that is not.
     """
@@ -312,7 +452,12 @@ def locate(model: Any) -> EnsembleContext:
             f"The graph has no node {', '.join(_ENSEMBLES[:2])} or {_ENSEMBLES[2]}, so "
             "there are no trees to read; the file is damaged or another kind of model."
         )
-    place = walk.ensemble, walk.version, rows.types[-1]
+    every = [_context(walk, node, rows) for node in walk.ensembles]
+    return FoundEnsembles(every, *walk.result())
+
+
+def _context(walk: _Walk, node: Any, rows: _Value) -> EnsembleContext:
+    place = node, walk.version, rows.types[-1]
     if rows.plain:
         narrow = rows.types[-1] != DOUBLE or FLOAT in rows.types
         dtype = np.dtype(np.float32 if narrow else np.float64)
@@ -320,7 +465,7 @@ def locate(model: Any) -> EnsembleContext:
     assert rows.tensor is not None
     cells = tuple(rows.tensor.cells.reshape(-1))
     if rows.tensor.cells.ndim != 1:
-        damaged(f"{walk.ensemble.op_type} reads no matrix")
+        damaged(f"{node.op_type} reads no matrix")
     dtype = np.dtype(np.float64 if rows.types[-1] == DOUBLE else np.float32)
     lone = all(item.width == 1 for item in walk.inputs) and len(walk.inputs) > 1
     names = tuple(item.name for item in walk.inputs) if lone else None

@@ -141,9 +141,7 @@ class _Rewriting:
             self.nodes[side][parent] = at
         return at
 
-    def _between(
-        self, test: int, known: dict[int, _Between]
-    ) -> list[_Interval]:
+    def _between(self, test: int, known: dict[int, _Between]) -> list[_Interval]:
         """Return the intervals of a test that a row may be in, and their answers."""
         column = int(self.source[test])
         if column not in self.sources:

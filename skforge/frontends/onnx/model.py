@@ -27,6 +27,7 @@ from skforge.frontends.base import Frontend, detects, register
 from skforge.frontends.onnx import ensembles
 from skforge.frontends.onnx.ensembles import Ensemble
 from skforge.frontends.onnx.graph import EnsembleContext, locate
+from skforge.frontends.onnx.several import forest_of
 from skforge.frontends.onnx.symbols import DOUBLE, INT32, INT64
 from skforge.frontends.onnx.trees import (
     Graph,
@@ -45,8 +46,10 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
         raise UnsupportedModelError(
             "An ONNX model has no boosting rounds to choose from."
         )
-    place = locate(model)
-    forest = _of_ensemble(place)
+    found = locate(model)
+    forests = [_of_ensemble(place) for place in found.ensembles]
+    forest = forest_of(forests, found.scores.how, found.labels)
+    place = found.ensembles[0]
     if place.cells is None:
         return forest
     from skforge.frontends.onnx.folding import folded
