@@ -17,6 +17,7 @@ from skforge.exceptions import InvalidModelError
 from skforge.forest.forest import Forest
 from skforge.frontends.base import class_name
 from skforge.frontends.pipeline import transformers
+from skforge.frontends.pipeline.lookups import Lookup, is_lookup
 from skforge.frontends.pipeline.transformers import cannot_fold
 
 _CELLS = 1 << 22  # of the matrices that transformers make at a time
@@ -281,7 +282,23 @@ def _after(step: str, transformer: Any, matrix: Matrix, plan: ColumnPlan) -> Mat
     if kind == transformers.COLUMNS:
         return _by_columns(step, transformer, matrix, plan)
     transformers.refuse(step, transformer)
+    if is_lookup(transformer):
+        return _looked_up(step, transformer, matrix, plan)
     return _of_one(step, transformer, matrix, plan)
+
+
+def _looked_up(step: str, encoder: Any, matrix: Matrix, plan: ColumnPlan) -> Matrix:
+    if matrix.sparse:
+        transformers.fail(step, encoder, "gets sparse rows")
+    if not hasattr(encoder, "feature_names_out_"):
+        why = "was fitted by a version of category_encoders before 2.6"
+        transformers.fail(step, encoder, why)
+    lookup = Lookup(encoder)
+    read = Matrix(tuple(matrix.columns[i] for i in lookup.places), "")
+    made = iter(_of_one(step, lookup, read, plan).columns)
+    passed = lookup.passed
+    outputs = tuple(next(made) if i is None else matrix.columns[i] for i in passed)
+    return Matrix(outputs if encoder.return_df else _joined([outputs]), "")
 
 
 def _of_one(step: str, transformer: Any, matrix: Matrix, plan: ColumnPlan) -> Matrix:

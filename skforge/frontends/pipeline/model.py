@@ -62,7 +62,9 @@ def codes_of(
         coded: list[Any] = [*known_texts]
         absent = None
         # a missing text is NaN wherever frames are read, so unknown ones give way
-        for name, value in (("nan", np.nan), ("none", None), ("unknown", UNKNOWN)):
+        every_kind: list[tuple[str, Any]] = [("nan", np.nan), ("none", None)]
+        more, met = _na_of(plan, source), list[Any]()
+        for name, value in [*every_kind, ("unknown", UNKNOWN), *more]:
             others[name] = None
             alone = np.array([value], object)
             is_unknown = name == "unknown"
@@ -71,9 +73,10 @@ def codes_of(
                 continue
             output = _outputs(plan, columns, source, alone)
             # a step that returns frames may give None beside texts as NaN
-            beside = np.concatenate([alone, values[:1]])
-            if not len(_alike(output, _outputs(plan, columns, source, beside)[:1])):
+            if not _is_steady(plan, columns, source, [*values[:1], *met, value]):
                 continue
+            if more:
+                met.append(value)
             if absent is None:
                 absent, others[name] = output, np.nan
                 continue
@@ -85,7 +88,8 @@ def codes_of(
             others[name] = np.nan if alike[0] == 0 else float(alike[0] - 1)
         if not coded and (columns or absent is None):
             cannot_fold(f"The pipeline rejects every string in column {source}")
-        others["na"] = others["unknown"] if _encodes(plan, source) else None
+        if not more:
+            others["na"] = others["unknown"] if _encodes(plan, source) else None
         codes[source] = TextCodes(tuple(known_texts), refused=tuple(refused), **others)
         points[source] = np.array([*coded, ""], object)[:-1]
     return codes, points
@@ -97,6 +101,33 @@ def _encodes(plan: ColumnPlan, source: int) -> bool:
         for stage in plan.stages
         for column in stage.inputs
         if column.source == source and column.dtype == np.object_
+    )
+
+
+def _na_of(plan: ColumnPlan, source: int) -> list[tuple[str, Any]]:
+    """Return pandas' NA if all steps that read a column of the rows take it."""
+    first = [
+        stage.transformer
+        for stage in plan.stages
+        for column in stage.inputs
+        if column.source == source and column.stage is None
+    ]
+    if not first or not all(map(transformers.takes_na, first)):
+        return []
+    from pandas import NA
+
+    return [("na", NA)]
+
+
+def _is_steady(
+    plan: ColumnPlan, columns: list[Column], source: int, values: list[Any]
+) -> bool:
+    """Tell whether each value has the same outputs alone as beside the others."""
+    each = np.array([*values, None], object)[:-1]
+    together = _outputs(plan, columns, source, each)
+    return all(
+        len(_alike(row, _outputs(plan, columns, source, each[i : i + 1])))
+        for i, row in enumerate(together)
     )
 
 
@@ -222,6 +253,8 @@ def _refuse_frames(model: Any, last: Any) -> None:
 
 def _feature_names(model: Any, forest: Forest) -> tuple[str, ...] | None:
     names = transformers.of_first(model.steps, "feature_names_in_")
+    if names is not None and not all(isinstance(name, str) for name in names):
+        names = None
     if names is None and transformers.begins_with_last(model.steps):
         names = forest.feature_names
     return None if names is None else tuple(map(str, names))

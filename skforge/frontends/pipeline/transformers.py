@@ -17,6 +17,7 @@ import numpy as np
 
 from skforge.exceptions import UnsupportedModelError
 from skforge.frontends.base import class_name
+from skforge.frontends.pipeline import lookups
 
 PIPELINE = "sklearn.pipeline.Pipeline"
 UNION = "sklearn.pipeline.FeatureUnion"
@@ -60,7 +61,7 @@ def _imputed(transformer: Any, width: int) -> list[int]:
 
 def _markers(transformer: Any, width: int) -> Sequence[Any] | None:
     marker = transformer.missing_values
-    return None if _is_nan(marker) else [[marker]] * width
+    return None if _is_nan(marker) or _is_na(marker) else [[marker]] * width
 
 
 def _turns(transformer: Any, width: int) -> Sequence[Any] | None:
@@ -140,9 +141,12 @@ _KINDS: dict[str, _TransformerKind] = {
     )
     for name in names.split()
 }
+_LOOKUP = _encoder(lambda encoder, _: encoder.reads)
 
 
 def kind_of(transformer: Any) -> _TransformerKind:
+    if isinstance(transformer, lookups.Lookup):
+        return _LOOKUP
     return _KINDS[class_name(transformer)]
 
 
@@ -221,6 +225,8 @@ def lenient(transformer: Any) -> Any:
         return copied
     if not marks and not is_strict(transformer):
         return transformer
+    if isinstance(transformer, lookups.Lookup):
+        return transformer.lenient()
     copied = copy.copy(transformer)
     if marks:  # see refused_markers
         copied.error_on_new = False
@@ -237,15 +243,20 @@ def texts_of(transformer: Any, width: int) -> list[list[str] | None]:
     if kind_of(transformer) is _SELECTOR and not _SELECTOR.reads(transformer, width):
         raise TypeError("warns in every call that it selects nothing")
     values = special_values(transformer, width)
+    marker = getattr(transformer, "missing_values", np.nan)
     if class_name(transformer).endswith(".SimpleImputer"):
         drops = not transformer.keep_empty_features
         if drops and any(map(_is_nan, transformer.statistics_)):
             raise TypeError("warns in every call about a column without values")
         values = [np.array([fill], object) for fill in transformer.statistics_]
-        marker = transformer.missing_values
         if isinstance(marker, str):
             values = [np.append(known, marker) for known in values]
-    return [_texts(known) for known in values]
+    texts = [_texts(known) for known in values]
+    if marker is not None:
+        return texts
+    if None in texts and class_name(transformer).endswith(".SimpleImputer"):
+        raise TypeError("marks missing numbers by None")
+    return [known or [] for known in texts]  # numbers are never None
 
 
 def _texts(values: Any) -> list[str] | None:
@@ -262,6 +273,10 @@ def refuse(step: str, transformer: Any) -> None:
     from sklearn.utils._set_output import _get_output_config
 
     name = class_name(transformer)
+    if lookups.is_lookup(transformer):
+        if (why := lookups.refusal(transformer)) is not None:
+            fail(step, transformer, why)
+        return
     if name not in _KINDS:
         fail(step, transformer, "is not one of the transformers that can be folded")
     if (function := function_of(transformer)) is not None:
@@ -279,7 +294,8 @@ def refuse(step: str, transformer: Any) -> None:
         fail(step, transformer, f"returns columns of dtype {kind}")
     if name.startswith("sklearn.impute."):
         marker = transformer.missing_values
-        known = isinstance(marker, (int, float, str, np.number))
+        known = marker is None or isinstance(marker, (int, float, str, np.number))
+        known = known or (_is_na(marker) and name.endswith(".SimpleImputer"))
         if not known or isinstance(marker, bool):
             fail(step, transformer, f"marks missing values by {marker!r}")
 
@@ -290,8 +306,19 @@ def is_marker(transformer: Any) -> bool:
     return marks and _is_nan(transformer.missing_values)
 
 
+def takes_na(transformer: Any) -> bool:
+    """Tell whether a transformer takes pandas' NA in a column of texts."""
+    if isinstance(transformer, lookups.Lookup):
+        return True
+    return _is_na(getattr(transformer, "missing_values", None))
+
+
 def is_missing(value: Any) -> bool:
-    return value is None or _is_nan(value)
+    return value is None or _is_nan(value) or _is_na(value)
+
+
+def _is_na(value: Any) -> bool:
+    return type(value).__name__ == "NAType"
 
 
 def _is_nan(value: Any) -> bool:
@@ -299,6 +326,8 @@ def _is_nan(value: Any) -> bool:
 
 
 def fail(step: str, transformer: Any, why: str) -> NoReturn:
+    if isinstance(transformer, lookups.Lookup):
+        transformer = transformer.encoder
     kind = type(transformer).__name__
     cannot_fold(f"The step {step!r} of the pipeline, {kind}, {why}")
 

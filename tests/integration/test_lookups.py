@@ -1,0 +1,203 @@
+"""Encoders of category_encoders, and imputers of texts whose marker is None or NA."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.compose import make_column_transformer
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.impute import MissingIndicator, SimpleImputer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+import skforge
+from tests.comparing import is_read, saved
+from tests.plain import plain
+
+pd = pytest.importorskip("pandas")
+
+N = 300
+rng = np.random.default_rng(0)
+FULL = pd.DataFrame(
+    {
+        "age": rng.normal(40, 12, N),
+        "city": rng.choice(["Oslo", "Bern", "Rome", "Paris"], N),
+        "pclass": rng.integers(1, 5, N),
+        "sex": rng.choice(["f", "m"], N),
+    }
+)
+Y = ((FULL.age > 38) ^ (FULL.city == "Oslo") ^ (FULL.pclass == 2)).to_numpy(int)
+GAPS = FULL.assign(city=FULL.city.where(rng.random(N) > 0.1, np.nan))
+
+
+def of_objects(values: list[Any]) -> Any:
+    return GAPS.iloc[: len(values)].assign(city=pd.Series(values, dtype=object))
+
+
+NONE = of_objects([None if city != city else city for city in GAPS.city])
+FORMS = {
+    "as they are": GAPS,
+    "objects": NONE.assign(sex=NONE.sex.astype(object)),
+    "categories": GAPS.astype({"city": "category", "sex": "category"}),
+    "nullable": GAPS.astype({"city": "string", "sex": "string"}),
+    "unknown": of_objects(["Oslo", "", "oslo", "Nowhere", "Bern"]),
+    "gaps": of_objects(["Oslo", None, np.nan, pd.NA, "Bern"]),
+    "NaN": of_objects([np.nan]),
+    "None": of_objects([None]),
+    "NA": of_objects([pd.NA]),
+    "one row": GAPS[:1],
+    "other numbers": GAPS.assign(pclass=GAPS.pclass - 2),
+    "other order": GAPS[["sex", "pclass", "city", "age"]],
+    "one more": GAPS.assign(more=1.0),
+    "array": NONE.to_numpy(object),
+}
+
+
+def answer(model: Any, rows: Any) -> Any:
+    try:
+        found = model.predict_proba(rows)
+    except skforge.exceptions.SourceNeededError:
+        return None
+    except Exception as error:  # noqa: BLE001 - as the library's
+        return type(error).__name__
+    return found.dtype.str, found.shape, found.tobytes()
+
+
+def check(model: Any, frame: Any, folder: Any, read: tuple[str, ...] = ()) -> None:
+    fast = plain(model.fit(frame, Y)).fit(frame)
+    for name, rows in FORMS.items():
+        assert answer(fast, rows) == answer(model, rows), name
+    assert all(is_read(fast, rows) for rows in (frame, *map(FORMS.get, read)))
+    kept = saved(fast, folder)
+    for name, rows in FORMS.items():
+        found = answer(kept, rows)
+        assert found in (answer(model, rows), None, "InvalidInputError"), name
+    assert all(answer(kept, FORMS[name]) is not None for name in read)
+
+
+def boosting() -> Any:
+    return HistGradientBoostingClassifier(max_iter=5, max_leaf_nodes=8, random_state=0)
+
+
+ENCODERS = {
+    "Target": {},
+    "Count": {},
+    "Ordinal": {},
+    "OneHot": {},
+    "LeaveOneOut": {},
+    "JamesStein": {},
+    "CatBoost": {},
+    "MEstimate": {},
+    "WOE": {},
+    "Quantile": {},
+    "Binary": {},
+    "BaseN": {"base": 3},
+}
+KNOWN = "as they are", "objects", "categories", "unknown", "one row"
+
+
+def encoder(name: str, **how: Any) -> Any:
+    library = pytest.importorskip("category_encoders")
+    return getattr(library, f"{name}Encoder")(**how)
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("name", ENCODERS)
+def test_an_encoder_folds(name: str, first: bool, tmp_path: Any) -> None:
+    """As the first step it passes columns on; in a ColumnTransformer it has its own."""
+    step = encoder(name, **ENCODERS[name])
+    if not first:
+        scaled = make_pipeline(step, StandardScaler())
+        columns = (scaled, ["city", "sex"]), ("passthrough", ["age", "pclass"])
+        step = make_column_transformer(*columns)
+    # beside None, CatBoostEncoder answers NaN otherwise, so it is asked itself
+    read = KNOWN[:1] + KNOWN[2 if name == "CatBoost" else 1 :]
+    check(make_pipeline(step, boosting()), GAPS, tmp_path, read)
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"handle_unknown": "error"},
+        {"handle_unknown": "return_nan"},
+        {"handle_missing": "return_nan"},
+        {"handle_missing": "error"},
+        {"min_group_size": 80},
+        {"cols": ["city", "sex", "pclass"]},
+        {"return_df": False},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize(
+    "name", ["Target", "Count", "Ordinal", "OneHot", "LeaveOneOut"]
+)
+def test_settings_of_encoders(name: str, how: dict[str, Any], tmp_path: Any) -> None:
+    frame = FULL if "error" in how.values() else GAPS
+    model = make_pipeline(encoder(name, **how), boosting())
+    check(model.fit(frame, Y), frame, tmp_path)
+
+
+def test_encoders_of_arrays_and_of_columns_without_change(tmp_path: Any) -> None:
+    model = make_pipeline(encoder("Target"), boosting()).fit(NONE.to_numpy(object), Y)
+    fast = plain(model).fit(NONE.to_numpy(object))
+    for name, rows in FORMS.items():
+        assert answer(fast, rows) == answer(model, rows), name
+    model = make_pipeline(encoder("OneHot", drop_invariant=True), boosting())
+    check(model, GAPS.assign(sex="f"), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "how", "why"),
+    [
+        ("Target", {"composite_cols": [("city", "sex")]}, "has composite_cols"),
+        (
+            "Ordinal",
+            {"handle_unknown": lambda value, known: 9},
+            "calls a function for other categories",
+        ),
+        (
+            "CatBoost",
+            {"handle_unknown": "return_nan"},
+            "has handle_unknown='return_nan', which keeps dtypes",
+        ),
+        (
+            "Count",
+            {"handle_unknown": {"city": "error", "sex": "value"}},
+            "refuses categories of some columns alone",
+        ),
+    ],
+)
+def test_what_does_not_fold_is_told(name: str, how: Any, why: str) -> None:
+    model = make_pipeline(encoder(name, **how), boosting()).fit(FULL, Y)
+    fast = plain(model).fit(FULL)
+    assert f"{name}Encoder {why}" in fast.inspect("pipeline")
+    assert answer(fast, FULL) == answer(model, FULL)
+
+
+@pytest.mark.parametrize("strategy", ["most_frequent", "constant"])
+@pytest.mark.parametrize("marker", [None, pd.NA], ids=str)
+def test_texts_are_filled_where_none_or_na_is(
+    marker: Any, strategy: str, tmp_path: Any
+) -> None:
+    how = {"fill_value": "?"} if strategy == "constant" else {}
+    filled = SimpleImputer(missing_values=marker, strategy=strategy, **how)
+    labels = make_pipeline(filled, OneHotEncoder(handle_unknown="ignore"))
+    columns = (labels, ["city", "sex"]), ("passthrough", ["age", "pclass"])
+    model = make_pipeline(make_column_transformer(*columns), boosting())
+    known = () if marker is None else ("as they are", "nullable", "NA", "gaps")
+    check(model, NONE, tmp_path, ("objects", "None", "unknown", *known))
+
+
+def test_an_indicator_of_none_and_an_imputer_of_nullable_numbers(tmp_path: Any) -> None:
+    marks = MissingIndicator(missing_values=None, features="all")
+    columns = (marks, ["city"]), ("passthrough", ["age", "pclass"])
+    model = make_pipeline(make_column_transformer(*columns), boosting())
+    check(model, NONE, tmp_path, ("objects", "None", "unknown"))
+    filled = SimpleImputer(missing_values=pd.NA, strategy="median")
+    columns = (filled, ["age", "pclass"]), (OneHotEncoder(), ["sex"])
+    model = make_pipeline(make_column_transformer(*columns), boosting())
+    check(model, GAPS.assign(pclass=GAPS.pclass.astype("Int64")), tmp_path)
