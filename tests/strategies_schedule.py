@@ -124,7 +124,10 @@ STARTS = (
     *(_nested(loops).quantize("b0") for loops in ("a0 b0 tree b1", "a0 tree b0 b1")),
     _nested("a0 b0 tree b1").vectorize("b1").tile_nodes(7, "complete"),
     _PARTS.quantize("b0").vectorize("b1").tile_nodes(7, "complete").represent("tiles"),
-    _PARTS.cache_predicates("b0").vectorize("b1").represent("bitsliced"),
+    *(
+        _PARTS.cache_predicates(loop).vectorize("b1").represent("bitsliced")
+        for loop in ("b0", "t0")
+    ),
 )
 #: The same for GPUs, in blocks that an interpreter can run.
 GPU_STARTS = (

@@ -37,6 +37,13 @@ def blocks(size: int) -> Schedule:
     )
 
 
+def by_tiles(size: int, trees: int) -> Schedule:
+    """Evaluate the predicates of some trees at a time."""
+    made = Schedule().tile("batch", "b0", "b1", size).tile("tree", "t0", "t1", trees)
+    made = made.reorder("b0", "t0", "t1", "b1").parallel("b0").cache_predicates("t0")
+    return made.vectorize("b1").represent("bitsliced")
+
+
 SCHEDULES = {
     "64": blocks(64),
     "128": blocks(128),
@@ -51,6 +58,8 @@ SCHEDULES = {
     .vectorize("b1")
     .represent("bitsliced"),
     "specialized": blocks(128).specialize("tree"),
+    "by tiles of trees": by_tiles(512, 3),
+    "by single trees": by_tiles(64, 1),
 }
 #: All but forests of leaves and of several kinds of missing values.
 SLICED = [
@@ -75,6 +84,8 @@ def test_forests(name: str) -> None:
     sizes = (0, 1, 3) if name == "wide records" else EDGES
     check_exact(name, SCHEDULES["512"], batches=sizes, n_jobs=2, apply=True)
     check_exact(name, SCHEDULES["64"], batches=sizes)
+    tiles = SCHEDULES["by tiles of trees"]
+    check_exact(name, tiles, batches=sizes, n_jobs=2, apply=True)
 
 
 @pytest.mark.sampled(4)
@@ -94,7 +105,7 @@ def test_schedules(schedule: str) -> None:
 def test_x86_64_levels(level: str, name: str) -> None:
     if level not in levels():
         pytest.skip(f"this machine does not run x86-64-{level}")
-    for schedule in ("128", "512"):
+    for schedule in ("128", "512", "by tiles of trees"):
         target = levels()[level]
         check_exact(name, SCHEDULES[schedule], target=target, batches=(1, 65, 513))
 
@@ -105,10 +116,11 @@ def test_x86_64_levels(level: str, name: str) -> None:
 def test_nothing_is_read_or_written_out_of_bounds(level: str, name: str) -> None:
     target = Target.aarch64() if level == "aarch64" else Target.x86_64(level)
     rows, raw, _ = expected(name)
-    for n in (0, 1, 65, 70):
-        got = interpreted(
-            forest(name), SCHEDULES["64"], rows[:n], target=target, extra_stride=n % 3
-        )
+    for n, schedule in zip(
+        (0, 1, 65, 70), [*3 * ["64"], "by single trees"], strict=True
+    ):
+        given = SCHEDULES[schedule], rows[:n]
+        got = interpreted(forest(name), *given, target=target, extra_stride=n % 3)
         assert_same_bits(got, raw[:n], (level, n))
 
 

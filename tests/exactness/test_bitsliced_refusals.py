@@ -28,11 +28,12 @@ ORDER = (
     'cache_predicates("b0") needs sums in the order of the model, with exact or fast '
     "reduction; leave out parallel tree loops and reorder_trees."
 )
+OF_TILES = SHAPE.replace("b0", "t0").replace("inside it", "in the block")
 BLOCKS = Schedule().tile("batch", "b0", "b1", 64)
 
 
-def end(schedule: Schedule) -> Schedule:
-    return schedule.cache_predicates("b0").vectorize("b1").represent("bitsliced")
+def end(schedule: Schedule, loop: str = "b0") -> Schedule:
+    return schedule.cache_predicates(loop).vectorize("b1").represent("bitsliced")
 
 
 def parts(first: int, second: int) -> Schedule:
@@ -107,6 +108,21 @@ SCHEDULES: dict[str, tuple[Schedule, str, str]] = {
         end(TILES.reorder("b0", "t0", "t1", "b1").parallel("t0")),
         "exact",
         SHAPE,
+    ),
+    "evaluated tiles in parallel": (
+        end(TILES.reorder("b0", "t0", "t1", "b1").parallel("t0"), "t0"),
+        "exact",
+        OF_TILES,
+    ),
+    "evaluated tiles of a part": (
+        end(NEST.split("tree", "s0", "s1", 3).tile("s0", "t0", "t1", 2), "t0"),
+        "exact",
+        OF_TILES,
+    ),
+    "evaluated trees, reordered": (
+        end(NEST, "tree").reorder_trees(),
+        "exact",
+        ORDER.replace("b0", "tree"),
     ),
     "atomic sums": (end(NEST.parallel("tree").atomic_reduce("tree")), "fast", SHAPE),
     "split trees": (end(NEST.split("tree", "s0", "s1", 3)), "exact", SHAPE),
@@ -230,7 +246,29 @@ def test_defaults_walk_for_reproducible_sums() -> None:
     assert not any("cache_predicates" in repr(s) for s in chosen.values())
 
 
+EVALUATED = TILES.reorder("b0", "t0", "t1", "b1")
 ALLOWED = {
+    "evaluated tiles": end(EVALUATED, "t0"),
+    "evaluated tiles, unrolled": end(EVALUATED, "t0").unroll("t0"),
+    "evaluated tiles, specialized": end(EVALUATED, "t0").specialize("t0").cache("b0"),
+    "evaluated trees": end(NEST, "tree").pad_trees(),
+    "evaluated thirds": end(
+        BLOCKS.tile("tree", "t0", "t1", -3)
+        .tile("t1", "t2", "t3", 2)
+        .reorder("b0", "t0", "t2", "t3", "b1"),
+        "t0",
+    ),
+    "evaluated tiles of two parts": Schedule()
+    .split("batch", "p0", "p1", 128)
+    .tile("p0", "b0", "b1", 64)
+    .tile("p1", "c0", "c1", 64)
+    .tile("tree", "t0", "t1", 2)
+    .reorder("b0", "t0", "t1", "b1")
+    .reorder("c0", "t0", "t1", "c1")
+    .cache_predicates("t0")
+    .vectorize("b1")
+    .vectorize("c1")
+    .represent("bitsliced"),
     "tree tiles": end(TILES.reorder("b0", "t0", "t1", "b1")),
     "negative tree tiles": end(
         BLOCKS.tile("tree", "t0", "t1", -2).reorder("b0", "t0", "t1", "b1")

@@ -20,12 +20,13 @@ from tests.oracles.mir_interpreter import interpret_mir
 
 BEFORE, AFTER = "legalize-reductions", "evaluate-predicates"
 TREE_TILES = Schedule().tile("batch", "b0", "b1", 64).tile("tree", "t0", "t1", 4)
-TREE_TILES = TREE_TILES.reorder("b0", "t0", "t1", "b1").cache_predicates("b0")
+TREE_TILES = TREE_TILES.reorder("b0", "t0", "t1", "b1")
 TREE_TILES = TREE_TILES.vectorize("b1").represent("bitsliced")
 SCHEDULES = {
     "default": bitsliced_schedule(),
     "serial": sliced(64, parallel=False),
-    "tree-tiles": TREE_TILES,
+    "tree-tiles": TREE_TILES.cache_predicates("b0"),
+    "by-tree-tiles": TREE_TILES.cache_predicates("t0"),
     "cached-rows": sliced(64).cache("b0"),
 }
 

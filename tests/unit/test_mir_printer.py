@@ -93,6 +93,7 @@ TEXTS = {
     "cache_trees(%model, 3 : 10)": mir.CacheTrees(
         mir.Range(mir.Affine(constant=3), (mir.Bound(7),))
     ),
+    "take_rows(b : min(b + 8, rows))": mir.TakeRows(ROWS),
     "%m = evaluate_predicates(3 : 4, b : min(b + 8, rows))": mir.EvaluatePredicates(
         "%m", mir.Range(mir.Affine(constant=3), (mir.Bound(1),)), ROWS
     ),

@@ -117,6 +117,9 @@ def test_those_that_predict_are_named() -> None:
         (BLOCKS.vectorize("b1").cache_predicates("b0").represent("toy"),
          'represent("toy") walks single rows, so it does not work with '
          'cache_predicates; use represent("bitsliced").'),
+        (BLOCKS.vectorize("b1").cache_predicates("tree").represent("toy_blocks"),
+         'represent("toy_blocks") does not evaluate predicates by tiles of trees; mark '
+         "the loop over blocks of rows with cache_predicates."),
         (COMPLETE.represent("toy_blocks"),
          'represent("toy_blocks") does not support complete tiles; use '
          'represent("tiles"), or another kind of tile_nodes.'),

@@ -39,6 +39,11 @@ def predicates():
     return blocks().vectorize("b1").cache_predicates("b0")
 
 
+def tree_tiles(*order):
+    tiled = rows().tile("tree", "t0", "t1", 4)
+    return tiled.reorder(*(order or ("b0", "t0", "t1", "b1"))).vectorize("b1")
+
+
 def check_value(schedule):
     """A schedule is the same after any way of storing, copying or sending it."""
     copies = [
@@ -97,6 +102,7 @@ LEGAL = {
     "quantize": blocks().quantize("b0"),
     "quantize-interleave-one": blocks().quantize("b1").interleave("b1", 1),
     "cache-interleave": blocks().cache("b1").interleave("b1", 2),
+    "cache_predicates-trees": tree_tiles().cache_predicates("t0"),
 }  # fmt: skip
 
 # Legal where they are written, but no target takes them yet.
@@ -216,7 +222,6 @@ AT_THE_CALL = {
         .vectorize("tree"),
     "vectorize-outer": lambda: blocks().vectorize("b0"),
     "vectorize-interleave": lambda: blocks().interleave("b1", 4).vectorize("b1"),
-    "cache_predicates-tree": lambda: Schedule().cache_predicates("tree"),
     "quantize-tree": lambda: Schedule().quantize("tree"),
     "quantize-interleave": lambda: blocks().quantize("b1").interleave("b1", 2),
     "interleave-quantize": lambda: Schedule().reorder("tree", "batch")
@@ -294,6 +299,12 @@ AT_BIND = {
     "cache_predicates-interleave": blocks().interleave("b1", 8).cache_predicates("b0"),
     "cache_predicates-unroll_walk": predicates().unroll_walk("tree", 4),
     "cache_predicates-quantize": predicates().quantize("b0"),
+    "cache_predicates-tree": Schedule().cache_predicates("tree"),
+    "cache_predicates-inner-trees": tree_tiles().cache_predicates("t1"),
+    "cache_predicates-trees-outside": tree_tiles("t0", "b0", "t1", "b1")
+    .cache_predicates("t0"),
+    "cache_predicates-twice": tree_tiles().cache_predicates("t0")
+    .cache_predicates("b0"),
 }  # fmt: skip
 KINDS = {"gpu-schedule-on-cpu": "cpu", "cpu-schedule-on-gpu": "gpu"}
 

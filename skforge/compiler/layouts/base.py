@@ -187,7 +187,8 @@ class BlockCode(ABC):
     """Emits the code for one block of rows and one forest.
 
     :meth:`start` is called first, :meth:`add_tree` once for each tree, :meth:`finish`
-    last.
+    last. If the representation takes tiles of trees, :meth:`take_trees` comes before
+    the trees of a tile.
     """
 
     def writes_to(self, result: Buffer) -> None:  # noqa: B027 - most need not know
@@ -196,6 +197,10 @@ class BlockCode(ABC):
     @abstractmethod
     def start(self, sums: Buffer) -> None:
         """Set the block's sums, (rows, outputs) in any order, to the base."""
+
+    def take_trees(self, first: Value) -> None:
+        """Evaluate the predicates of the tile of trees that begins at a position."""
+        raise NotImplementedError
 
     @abstractmethod
     def add_tree(self, tree: Value, sums: Buffer) -> None:
@@ -373,6 +378,8 @@ class BlockRepresentation(Representation):
     row_group: int = 0
     #: Whether it compares row values that are not quantised.
     takes_values: bool = False
+    #: Whether it evaluates the predicates of some trees at a time.
+    takes_tree_tiles: bool = False
 
     def takes_blocks(self, nest: BoundNest) -> bool:
         """Whether rows are quantised, compared, or have their predicates evaluated."""

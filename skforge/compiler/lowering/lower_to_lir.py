@@ -43,6 +43,7 @@ from skforge.compiler.passes.mir.reduces import (
     shared_with,
     variables,
 )
+from skforge.compiler.schedule.bound import predicate_trees
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError
 from skforge.forest.bins import code_stride
@@ -135,7 +136,12 @@ class Lowering:
                     self._cache_rows(rows)
             case mir.CacheRows():
                 self._cache_share(stmt)
-            case mir.EvaluatePredicates(rows=rows):
+            case mir.EvaluatePredicates(trees=trees, rows=rows):
+                if predicate_trees(self.k.hir.nest.loops) is None:
+                    self._evaluate(rows)
+                else:
+                    self._block.take_trees(self.k.affine(trees.start))
+            case mir.TakeRows(rows=rows):
                 self._evaluate(rows)
             case mir.QuantizeRows():
                 self._quantize_rows(stmt)

@@ -108,6 +108,13 @@ def marked(loops: tuple[BoundLoop, ...], kind: type[d.Mark]) -> bool:
     return any(loop.has(kind) for loop in every_loop(loops))
 
 
+def predicate_trees(loops: tuple[BoundLoop, ...]) -> int | None:
+    """Return how many trees' predicates are evaluated at a time, if not all."""
+    marked = (i for i in every_loop(loops) if i.has(d.CachePredicates))
+    steps = (size_value(loop.step, 0) for loop in marked if loop.root == "tree")
+    return next(steps, None)
+
+
 def vectorizes_trees(loops: tuple[BoundLoop, ...]) -> bool:
     """Whether a loop over trees is vectorised: a row passes all trees at once."""
     trees = (loop for loop in every_loop(loops) if loop.root == "tree")

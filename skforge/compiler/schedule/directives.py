@@ -254,14 +254,20 @@ class Quantize(Mark):
 
 @dataclass(frozen=True, slots=True)
 class CachePredicates(Mark):
-    """Evaluate each distinct predicate once for the rows of one iteration."""
+    """Evaluate each distinct predicate once for the rows of one iteration.
+
+    On a loop over trees, those of the iteration's trees, for the block of rows around.
+    """
 
     EFFECT = 'each iteration of "{0.index}" first evaluates all predicates'
-    ROOT = "batch"
     NOT_ON: ClassVar[dict[ScheduleKind, str]] = {
         "gpu": "is for CPUs, but this schedule is for a GPU; leave it out, so that "
         'threads walk the trees, with represent("sparse"), "array" or "reorg".'
     }
+
+    def sentence(self, root: Root) -> str:
+        effect = self.EFFECT if root == "batch" else f"{self.EFFECT} of its trees"
+        return effect.format(self)
 
 
 @dataclass(frozen=True, slots=True)

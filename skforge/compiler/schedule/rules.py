@@ -218,20 +218,25 @@ def _lanes_problem(nest: Nest, mark: d.Mark) -> Iterator[str]:
 def _predicates_problem(nest: Nest, mark: d.Mark) -> Iterator[str]:
     if not isinstance(mark, d.CachePredicates):
         return
+    of_trees = nest.variable(mark.index).root == "tree"
     for path in nest.paths(mark.index):
-        inside = path[path.index(nest.variable(mark.index)) + 1 :]
+        at = path.index(nest.variable(mark.index))
+        inside = path[at + 1 :]
         rows = [v for v in inside if v.root == "batch"]
+        if of_trees:
+            yield from _trees_of_predicates(path[:at], mark)
         if not rows:
+            what = "reorder its inner loop there" if of_trees else "mark the outer loop"
             yield (
                 f'{mark} needs a block of rows inside "{mark.index}"; tile the batch '
-                "and mark the outer loop."
+                f"and {what}."
             )
         if not isinstance(rows[0].count, int):
             yield (
                 f'{mark} needs a fixed number of rows inside "{mark.index}"; tile the '
                 "batch with a positive size."
             )
-        if len(inside) == len(rows):
+        if len(inside) == len(rows) and not of_trees:
             yield f'{mark} needs a tree loop inside "{mark.index}".'
         if rows[-1].mark(d.Vectorize) is None:
             yield (
@@ -244,6 +249,24 @@ def _predicates_problem(nest: Nest, mark: d.Mark) -> Iterator[str]:
                     f"{mark} replaces the walk by bit logic, so {other} has no "
                     "effect; leave it out."
                 )
+
+
+def _trees_of_predicates(
+    outside: tuple[LoopVariable, ...], mark: d.CachePredicates
+) -> Iterator[str]:
+    for variable in outside:
+        if (other := variable.mark(d.CachePredicates)) is not None:
+            yield f"{mark} cannot be combined with {other} around it; leave one out."
+        if variable.root == "tree":
+            yield (
+                f'{mark} needs the outermost loop over trees, but it is inside "'
+                f'{variable.name}"; mark that loop.'
+            )
+    if not outside:
+        yield (
+            f'{mark} needs a block of rows around "{mark.index}"; tile the batch and '
+            "reorder its outer loop there."
+        )
 
 
 def _codes_problem(nest: Nest, variable: LoopVariable, mark: d.Mark) -> Iterator[str]:

@@ -330,12 +330,15 @@ class Schedule:
         ----------
         index : str
             A loop over rows. It contains serial loops over all trees and, innermost, a
-            vectorised block of 64, 128, 256 ... rows.
+            vectorised block of 64, 128, 256 ... rows. Or the outermost loop over trees
+            in a block: each iteration evaluates the predicates of its own trees.
 
         Notes
         -----
-        Good for: forests whose nodes share predicates, and batches of at least a block.
-        Costs: predicates that no row of the block needs, and the table of bits.
+        Good for: forests whose nodes share predicates, and batches of at least a block;
+        over tiles of trees, forests whose table of bits outgrows the L2 cache.
+        Costs: predicates that no row of the block needs, and the table of bits; over
+        tiles, predicates that trees of several tiles test are evaluated in each.
         """
         return self._with(d.CachePredicates(index))
 

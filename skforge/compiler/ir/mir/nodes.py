@@ -11,7 +11,7 @@ This file defines the whole level (SilvanForge Table 4, Treebeard draft §4)::
              | ReduceDimension target = sum(source over dim)
              | ReduceDimensionInplace source[.., 0, ..] = sum(source over dim)
              | Fill target = values
-             | CacheTrees | CacheRows | EvaluatePredicates | QuantizeRows
+             | CacheTrees | CacheRows | TakeRows | EvaluatePredicates | QuantizeRows
              | DepthSwitch over the depth class of a tree
              | Finish result = base + source * scale
              | StoreRows result = source
@@ -434,6 +434,13 @@ class CacheRows:
 
 
 @dataclass(frozen=True, slots=True)
+class TakeRows:
+    """Begin a block of rows whose predicates are evaluated tile by tile of trees."""
+
+    rows: Range
+
+
+@dataclass(frozen=True, slots=True)
 class EvaluatePredicates:
     """``name`` = every distinct predicate of the trees on a block of rows, as bits."""
 
@@ -458,7 +465,9 @@ class QuantizeRows:
 #: Statements on sums.
 Sums: TypeAlias = Reduce | ReduceDimension | ReduceDimensionInplace | Fill | Finish
 #: Statements on the rows and trees of one iteration.
-Prepare: TypeAlias = CacheTrees | CacheRows | EvaluatePredicates | QuantizeRows
+Prepare: TypeAlias = (
+    CacheTrees | CacheRows | TakeRows | EvaluatePredicates | QuantizeRows
+)
 #: Statements without nested statements.
 Simple: TypeAlias = Let | Sums | StoreLeaf | AllocArray | StoreRows | Prepare
 Stmt: TypeAlias = Simple | WalkLoop | Loop | DepthSwitch

@@ -275,6 +275,8 @@ def _simple(stmt: mir.Simple) -> str:
                 number = var if step == 1 else f"{var} / {step}"
                 part.append(f"share {number} of {trips}")
             return f"cache_rows({_range(rows)}){_attributes(part)}"
+        case mir.TakeRows(rows=rows):
+            return f"take_rows({_range(rows)})"
         case mir.EvaluatePredicates(name=name, trees=trees, rows=rows):
             return f"{name} = evaluate_predicates({_range(trees)}, {_range(rows)})"
         case mir.QuantizeRows(name=name, rows=rows, size=size):

@@ -135,7 +135,7 @@ class _Verifier:
                 self._rows_of(mir.RESULT, stmt.rows.start)
             case mir.CacheRows(share=(var, _, _)):
                 self._affine(mir.Affine((var,)), "tree")
-            case mir.CacheTrees() | mir.CacheRows():
+            case mir.CacheTrees() | mir.CacheRows() | mir.TakeRows():
                 pass
             case mir.EvaluatePredicates(name=name):
                 self._alone(name)

@@ -128,6 +128,8 @@ def copy_body(body: mir.Body, suffix: str) -> mir.Body:
                 bound.update(names)
             case mir.WalkLoop(results=results, step=step):
                 bound.update((*results, *step.nodes))
+            case mir.EvaluatePredicates(name=name):
+                bound.add(name)
             case _:
                 pass
 

@@ -8,6 +8,10 @@ the data that both read.
 
 from __future__ import annotations
 
+from functools import partial
+
+import numpy as np
+
 from skforge.compiler.binning.rules import BlockRows, ReadingRules
 from skforge.compiler.binning.transpose import WIDE
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
@@ -16,11 +20,13 @@ from skforge.compiler.layouts.base import MakeCode
 from skforge.compiler.layouts.bitsliced import predicate_lines, sliced_layout
 from skforge.compiler.layouts.bitsliced.predicate_table import (
     PredicateTable,
+    TreeTileTests,
     plan_predicates,
     refusal,
 )
 from skforge.compiler.layouts.bitsliced.sliced_layout import slice_trees
 from skforge.compiler.layouts.bitsliced.sliced_trees import GROUP, BitslicedLowering
+from skforge.compiler.schedule.bound import predicate_trees
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 
@@ -39,20 +45,27 @@ def table_and_code(
     dtype = tests.threshold.dtype
     shape = sliced_layout.BlockOfBits.of(forest, target, block, dtype)
     # Layouts for other block sizes share the predicates and trees.
-    registers = shape.registers
+    registers, tile = shape.registers, predicate_trees(hir.nest.loops)
 
     def laid_out() -> tuple[PredicateTable, sliced_layout.SlicedTrees]:
-        table = plan_predicates(tests, registers, forest.threshold)
-        return table, slice_trees(forest, table.line_of, order, table.n_lines)
+        own = None if tile is None else TreeTileTests.of(forest, order, tile)
+        table = plan_predicates(tests, registers, forest.threshold, own)
+        numbered = forest if own is None else own.forest(forest)
+        given = table.line_of, order, table.n_lines
+        return table, slice_trees(numbered, *given, tile=tile)
 
-    key = ("bitsliced", id(forest), registers)
+    key = ("bitsliced", id(forest), registers, tile)
     table, trees = hir.shared.once(key, laid_out)
 
     def make(rules: ReadingRules, rows: BlockRows) -> BitslicedLowering:
         predicates = predicate_lines.PredicateLowering(rules, table, shape)
         sliced = BitslicedLowering(rules, trees, order, shape)
         predicates.scratch()
-        predicates.evaluate(rows, sliced.scratch(rows))
+        lines = sliced.scratch(rows)
+        if tile is None:
+            predicates.evaluate(rows, lines)
+        else:
+            sliced.evaluate = partial(predicates.evaluate, rows, lines)
         return sliced
 
     return table, make
@@ -61,6 +74,7 @@ def table_and_code(
 class Bitsliced(layouts.BlockRepresentation):
     name = "bitsliced"
     row_group = GROUP
+    takes_tree_tiles = True
 
     def size_in_bytes(self, hir: PredictEnsemble) -> int:
         return sliced_layout.size_in_bytes(hir.forest)
@@ -81,10 +95,14 @@ class Bitsliced(layouts.BlockRepresentation):
     def check_block(self, hir: PredictEnsemble, block: int) -> None:
         if block % GROUP or block & (block - 1):
             self.refuse_block(block, f"of {GROUP} rows times a power of two")
-        size = hir.forest.n_predicates * block // 8
+        count, tile = hir.forest.n_predicates, predicate_trees(hir.nest.loops)
+        if count * block // 8 > TABLE_BYTES and tile is not None:
+            own = TreeTileTests.of(hir.forest, hir.tiles.tree_order, tile)
+            count = int(np.diff(own.offset).max())
+        size = count * block // 8
         if size > TABLE_BYTES:
             raise ScheduleError(
-                f"{hir.forest.n_predicates} predicates of {block} rows take "
+                f"{count} predicates of {block} rows take "
                 f"{size >> 20} MiB per thread, more than the limit of "
                 f"{TABLE_BYTES >> 20} MiB; use smaller blocks."
             )

@@ -101,12 +101,17 @@ class PredicateLowering:
         # allows writing whole lines (epsilon: 0.38 us a row, 0.34 with).
         self.kept = self.part < shape.rows
         self._run = ColumnTile.run(forest.n_features, shape.registers.lanes)
-        tile = np.repeat(np.arange(len(table.tile_start)), np.diff(table.tile_jobs))
+        tiles = np.tile(np.arange(len(table.tile_start)), table.tree_tiles)
+        tile = np.repeat(tiles, np.diff(table.tile_jobs))
         self._feature = table.tile_start[tile] + column
         column = column + tile % self._run * shape.registers.lanes
         jobs = {**table.jobs, "column": column.astype(np.int32)}
         self._jobs = [model(f"job_{name}", data) for name, data in jobs.items()]
         self.searches = np.flatnonzero(predicate_table.searched(kinds))
+        #: The first search of each tile of trees, and the end.
+        self._tile_searches = np.searchsorted(self.searches, table.jobs_of_tiles)
+        #: The tile of trees whose predicates are evaluated, if there are several.
+        self._tile: Value | None = None
         # The only comparison of sets: by MEMBER a number with a fraction is in none.
         members = bool((forest.comparison == Comparison.MEMBER).any())
         self._test = Comparison.MEMBER if members else Comparison.IN
@@ -122,7 +127,7 @@ class PredicateLowering:
         if self.narrow:
             given = self.columns, self._clean, self.line_bytes
             self.ties = Ties(self._rules, self.t, *given)
-        held = len(self.searches) if self.kept else 1
+        held = int(np.diff(self._tile_searches).max()) if self.kept else 1
         # One more set of planes, for missing values in other jobs.
         self.spare = held * PLANES * self.line_bytes
         size = self.spare + PLANES * self.line_bytes
@@ -135,8 +140,11 @@ class PredicateLowering:
     def _plane(self, size: int) -> Vec:
         return Vec(I64, min(size, self.shape.plane_rows // 8) // 8)
 
-    def evaluate(self, rows: BlockRows, lines: Buffer) -> None:
-        self._lines = lines
+    def evaluate(
+        self, rows: BlockRows, lines: Buffer, tile: Value | None = None
+    ) -> None:
+        """Write the lines of a block, or those of a tile of trees."""
+        self._lines, self._tile = lines, tile
         if not self.kept:
             self._evaluate_part(rows, b.const(0))
             return
@@ -153,7 +161,13 @@ class PredicateLowering:
             return
         jobs = self._model("searches", self.searches)
         kinds = [kind for kind in self.t.kinds if predicate_table.searched(kind)]
-        with b.loop(len(self.searches), hint="search") as i:
+        count: Value | int = len(self.searches)
+        if self._tile is not None:
+            ends = self._model("tile_searches", self._tile_searches)
+            first = ends[self._tile]
+            count = ends[self._tile + 1] - first
+            jobs = b.view("own_searches", jobs.element, jobs, first)
+        with b.loop(count, hint="search") as i:
             kind, job = self._job(jobs[i], b.const(0))
             planes = i * (PLANES * self.line_bytes)
             cases = {
@@ -167,6 +181,8 @@ class PredicateLowering:
     def _evaluate_part(self, rows: BlockRows, shift: Value) -> None:
         self.left = (rows.n_rows - rows.first).min(self.part)
         starts, ends, n_tiles = self.tile_start, self.tile_jobs, len(self.t.tile_start)
+        if self._tile is not None:
+            ends = b.view("own_jobs", ends.element, ends, self._tile * n_tiles)
         with self.columns.jobs(rows, starts, ends, n_tiles) as j:
             kind, job = self._job(j, shift)
             self._evaluate_job(kind, job)
@@ -181,6 +197,8 @@ class PredicateLowering:
         column, line, count, offset = fields
         column, place = column * self.part, line * self.line_bytes
         place = place + shift
+        if self._tile is not None:
+            line = line + self._tile * self.t.n_lines
         return kind, PredicateJob(j, column, line, place, count, offset, shift)
 
     def _by_kind(self, kind: Value, cases: Mapping[int, Callable[[], None]]) -> None:
@@ -194,7 +212,10 @@ class PredicateLowering:
         planes = b.const(0)
         if self.kept and len(self.searches):
             number = np.zeros(len(self._feature), np.int64)
-            number[self.searches] = np.arange(len(self.searches))
+            starts, of = self._tile_searches[:-1], np.diff(self._tile_searches)
+            number[self.searches] = np.arange(len(self.searches)) - np.repeat(
+                starts, of
+            )
             search = self._model("search_number", number)[job.number]
             planes = search * (PLANES * self.line_bytes) + job.shift
 

@@ -127,6 +127,7 @@ class SlicedTrees:
     leaf_row: Int32s  # row of Forest.leaf_value of each code
     constants: tuple[int, int]  # the all-zeros and the all-ones line
     n_lines: int  # predicates, constants and temporaries
+    tile: int | None  # trees whose predicates are lines at the same time; None: all
 
     @property
     def bits(self) -> Int64s:
@@ -173,11 +174,13 @@ def slice_trees(
     order: Int32s,
     n_lines: int,
     code_bits: int = MAX_CODE_BITS,
+    tile: int | None = None,
 ) -> SlicedTrees:
     """Lay out every tree in bits, at the positions of ``order``.
 
     ``line_of`` has the line of each predicate, ``n_lines`` in all; constants and
-    temporaries follow. The code of a list has at most ``code_bits`` bits.
+    temporaries follow. The code of a list has at most ``code_bits`` bits. Lines are
+    those of ``tile`` trees at a time, if not of all.
     """
     check_trees(forest)
     first = n_lines + 2
@@ -185,7 +188,9 @@ def slice_trees(
     coded = code_trees(forest, order, line_of, first, code_bits, even)
     listed = coded.listed
     op_count = np.zeros(len(order), np.int64)
-    ops, planes, op_count[listed] = _grouped(coded.lists, first)
+    ops, planes, op_count[listed] = _grouped(
+        coded.lists, first, listed // (tile or len(order))
+    )
     n_own = np.where(coded.folded, (1 << coded.bits) - 1, coded.bits)
     line_offset = np.cumsum(n_own) - n_own
     lines = np.zeros(int(n_own.sum()) + 1, np.int32)
@@ -203,6 +208,7 @@ def slice_trees(
         leaf_row=leaf_row,
         constants=(n_lines, n_lines + 1),
         n_lines=first + int(op_count.max(initial=0)),
+        tile=tile,
     )
 
 
@@ -310,20 +316,24 @@ def code_trees(
     return CodedTrees(kind, bits, lists)
 
 
-def _grouped(lists: EncodedTrees, first: int) -> tuple[Int32s, Int32s, Int64s]:
+def _grouped(
+    lists: EncodedTrees, first: int, tile: Int64s
+) -> tuple[Int32s, Int32s, Int64s]:
     """Merge the operations of several trees into the first of them, by dependence.
 
     An operation waits for the earlier ones that it reads; operations of other trees
     fill that time. Each tree of a group gets its own temporaries, from line ``first``
     on. Returns the operations (select, a and b; operation i of a group writes temporary
-    i), the planes and how many operations each tree runs, padded.
+    i), the planes and how many operations each tree runs, padded. A group is
+    of one tile.
     """
     counts = np.diff(lists.op_offset)
     groups: list[int] = []  # the first tree of each tree's group
     used: list[int] = []  # operations of the group before the tree
     at = total = 0
     for k, count in enumerate(counts.tolist()):
-        if k - at == GROUP_TREES or total + count > GROUP_OPS:
+        full = k - at == GROUP_TREES or total + count > GROUP_OPS
+        if full or tile[k] != tile[at]:
             at, total = k, 0
         groups.append(at)
         used.append(total)

@@ -17,7 +17,7 @@ undoes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 
@@ -56,6 +56,9 @@ PARTS_TOGETHER = 2
 
 
 class BitslicedLowering(BlockCode):
+    #: Evaluates the predicates of a tile of trees.
+    evaluate: Callable[[Value], None]
+
     def __init__(
         self,
         rules: ReadingRules,
@@ -218,6 +221,10 @@ class BitslicedLowering(BlockCode):
                 place = order[row & (GROUP - 1)]
                 here = (row & -GROUP) + place.to(I64)
                 b.store(result, at(row, k), sums[of_output + here])
+
+    def take_trees(self, first: Value) -> None:
+        assert self.t.tile is not None
+        self.evaluate(first // self.t.tile)
 
     def add_tree(self, tree: Value, sums: Buffer) -> None:
 

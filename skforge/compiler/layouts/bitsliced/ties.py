@@ -66,8 +66,7 @@ class Ties:
         clean: Callable[[Value], Value],
         line_bytes: int,
     ) -> None:
-        exact = np.zeros(table.n_lines, np.float64)
-        exact[table.line_of] = rules.forest.threshold
+        exact = table.by_line(rules.forest.threshold)
         self._exact = rules.model("exact_thresholds", exact)
         self._most = _most_near(table, exact)
         self._levels = int(table.jobs["count"].max()).bit_length()
@@ -139,7 +138,7 @@ def least(values: Iterable[Value]) -> Value:
 
 def _most_near(table: PredicateTable, exact: Array) -> int:
     """Return how many thresholds of a job a value can tie with."""
-    count, first = table.jobs["count"], table.jobs["line"]
+    count, first = table.jobs["count"], table.job_lines
     order = np.repeat(first - np.cumsum(count) + count, count) + np.arange(count.sum())
     job = np.repeat(np.arange(len(count)), count)
     rounded = round_thresholds(exact[order], Comparison.LE, np.float32)

@@ -22,12 +22,25 @@ After, with the block's sums in an array of its own until they are stored::
       store_rows(result[b0 : b0 + 512], block_1)
 
 Rows past the end are padding: they repeat the last row and are never stored.
+
+On a loop over tiles of trees, each tile evaluates the predicates of its own trees::
+
+    for b0 in 0 to rows step 512:
+      take_rows(rows of the block)
+      block_1 = alloc; fill(block_1)
+      for t0 in 0 to 100 step 50:
+        %t = evaluate_predicates(trees of the tile, rows of the block)
+        for t1 in 0 to 50:
+          block b1 in 0 to 512:
+            ...
+      store_rows(result[b0 : b0 + 512], block_1)
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeAlias
 
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.walk import loops_in, map_loops, map_statements, statements
@@ -41,6 +54,11 @@ PREDICATES = "%tests"
 
 def run(function: mir.Function) -> mir.Function:
     def change(loop: mir.Loop) -> mir.Loop:
+        if loop.root == "tree":
+            return loop
+        tiles = [i for i in loops_in(loop.body) if i.has(CachePredicates)]
+        if tiles:
+            return _rewrite_tiles(loop, tiles[0], function)
         return _rewrite(loop, function) if loop.has(CachePredicates) else loop
 
     changed = replace(function, body=map_loops(function.body, change))
@@ -64,25 +82,52 @@ def _rewrite(loop: mir.Loop, function: mir.Function) -> mir.Loop:
     return in_block(f'cache_predicates("{loop.var}")', loop, table, function)
 
 
+def _rewrite_tiles(loop: mir.Loop, tiles: mir.Loop, function: mir.Function) -> mir.Loop:
+    name = f'cache_predicates("{tiles.var}")'
+    made = in_block(name, loop, mir.TakeRows, function, "in the block")
+    (rows,) = (stmt.rows for stmt in made.body if isinstance(stmt, mir.TakeRows))
+    var = mir.Affine((tiles.var,))
+    assert isinstance(tiles.step, int)
+    ends = mir.Bound(tiles.step), mir.Bound(function.n_trees, var)
+    whole = function.n_trees % tiles.step == 0
+    trees = mir.Range(var, ends[:1] if whole else ends)
+    table = mir.EvaluatePredicates(PREDICATES, trees, rows)
+
+    def change(inside: mir.Loop) -> mir.Loop:
+        if inside.var != tiles.var:
+            return inside
+        marks = inside.without(CachePredicates)
+        return replace(inside, marks=marks, body=(table, *inside.body))
+
+    return replace(made, body=map_loops(made.body, change))
+
+
+#: What prepares the walks' input for a block of rows.
+Input: TypeAlias = (
+    mir.EvaluatePredicates | mir.QuantizeRows | mir.CacheRows | mir.TakeRows
+)
+
+
 def in_block(
     name: str,
     loop: mir.Loop,
-    make: Callable[
-        [mir.Range], mir.EvaluatePredicates | mir.QuantizeRows | mir.CacheRows
-    ],
+    make: Callable[[mir.Range], Input],
     function: mir.Function,
+    where: str = "inside it",
 ) -> mir.Loop:
     """Return a loop over blocks in which each tree takes all rows of a block at once.
 
     ``make`` returns the statement that prepares the walks' input for a range of rows;
     walks of cached rows read the rows themselves. ``name`` is the directive that errors
-    mention. Raises ScheduleError if the loops inside are not trees in model order
-    around the rows.
+    mention, ``where`` its tree loops are. Raises ScheduleError if the loops inside are
+    not trees in model order around the rows.
     """
-    block = _block_loop(name, loop, function.n_trees)
+    block = _block_loop(name, loop, function.n_trees, where)
     fill = _fill(name, loop)
     table = make(fill.rows)
-    using = None if isinstance(table, mir.CacheRows) else table.name
+    using = None
+    if not isinstance(table, mir.CacheRows):
+        using = PREDICATES if isinstance(table, mir.TakeRows) else table.name
     assert isinstance(loop.step, int)
     body = _on_block_sums(loop, block, using)
     result = function.result
@@ -139,7 +184,7 @@ def _fill(name: str, loop: mir.Loop) -> mir.Fill:
     return fills[0]
 
 
-def _block_loop(name: str, loop: mir.Loop, n_trees: int) -> mir.Loop:
+def _block_loop(name: str, loop: mir.Loop, n_trees: int, where: str) -> mir.Loop:
     inside = list(loops_in(loop.body))
     rows = [i for i in inside if i.root == "batch"]
     trees = [i for i in inside if i.root == "tree"]
@@ -154,7 +199,7 @@ def _block_loop(name: str, loop: mir.Loop, n_trees: int) -> mir.Loop:
     )
     if not simple:
         raise ScheduleError(
-            f"{name} needs serial tree loops over all trees inside it and one "
+            f"{name} needs serial tree loops over all trees {where} and one "
             "vectorised loop over the block's rows inside those."
         )
     for mark in rows[0].without(Vectorize):

@@ -40,7 +40,8 @@ def _cached(
     cache, size = loop.mark(Cache), loop.step
     if cache is None:
         fits = isinstance(size, int) and size * row_bytes <= BYTES_AHEAD
-        if not fits or not loop.has(CachePredicates):
+        of_tiles = [s for s in loop.body if isinstance(s, mir.Loop)]
+        if not fits or not any(i.has(CachePredicates) for i in (loop, *of_tiles)):
             return loop
         ahead = _spread_ahead(loop, working_set(loop, path))
         return replace(loop, body=loop.body if ahead is None else ahead)

@@ -14,7 +14,7 @@ from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.walk import loops_in, map_loops
 from skforge.compiler.layouts.base import BlockRepresentation, Representation
 from skforge.compiler.passes.mir.evaluate_predicates import in_block
-from skforge.compiler.schedule.bound import vectorizes_trees
+from skforge.compiler.schedule.bound import predicate_trees, vectorizes_trees
 from skforge.compiler.schedule.directives import Vectorize
 from skforge.exceptions import ScheduleError
 
@@ -55,7 +55,14 @@ def _check(body: mir.Body, hir: PredictEnsemble) -> None:
             "batch, put the loop over trees outside the loop over the rows of a "
             "block, and vectorize the latter."
         )
-    BlockRepresentation.of(hir).check_block(hir, block)
+    chosen = BlockRepresentation.of(hir)
+    tiles = predicate_trees(hir.nest.loops) is not None
+    if tiles and not chosen.takes_tree_tiles:
+        chosen.refuse(
+            "does not evaluate predicates by tiles of trees; mark the loop over blocks "
+            "of rows with cache_predicates."
+        )
+    chosen.check_block(hir, block)
 
 
 def block_rows(body: mir.Body) -> int | None:
