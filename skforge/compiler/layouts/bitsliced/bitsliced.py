@@ -65,6 +65,7 @@ def table_and_code(
         if tile is None:
             predicates.evaluate(rows, lines)
         else:
+            predicates.open(rows)
             sliced.evaluate = partial(predicates.evaluate, rows, lines)
         return sliced
 

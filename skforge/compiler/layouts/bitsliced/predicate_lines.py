@@ -101,6 +101,10 @@ class PredicateLowering:
         # allows writing whole lines (epsilon: 0.38 us a row, 0.34 with).
         self.kept = self.part < shape.rows
         self._run = ColumnTile.run(forest.n_features, shape.registers.lanes)
+        #: Whether tiles of trees share the columns, which are then transposed once.
+        self._once = table.tree_tile is not None and not self.kept
+        if self._once:
+            self._run = len(table.tile_start)
         tiles = np.tile(np.arange(len(table.tile_start)), table.tree_tiles)
         tile = np.repeat(tiles, np.diff(table.tile_jobs))
         self._feature = table.tile_start[tile] + column
@@ -139,6 +143,11 @@ class PredicateLowering:
 
     def _plane(self, size: int) -> Vec:
         return Vec(I64, min(size, self.shape.plane_rows // 8) // 8)
+
+    def open(self, rows: BlockRows) -> None:
+        """Transpose a block of rows, of which tiles of trees are then evaluated."""
+        if self._once:
+            self.columns.fill(rows, self.tile_start, 0, self._run, self._run)
 
     def evaluate(
         self, rows: BlockRows, lines: Buffer, tile: Value | None = None
@@ -180,10 +189,7 @@ class PredicateLowering:
 
     def _evaluate_part(self, rows: BlockRows, shift: Value) -> None:
         self.left = (rows.n_rows - rows.first).min(self.part)
-        starts, ends, n_tiles = self.tile_start, self.tile_jobs, len(self.t.tile_start)
-        if self._tile is not None:
-            ends = b.view("own_jobs", ends.element, ends, self._tile * n_tiles)
-        with self.columns.jobs(rows, starts, ends, n_tiles) as j:
+        with self._all_jobs(rows) as j:
             kind, job = self._job(j, shift)
             self._evaluate_job(kind, job)
             if self.narrow:
@@ -191,6 +197,18 @@ class PredicateLowering:
                 self.ties.settle(rows, feature, self.left, job, self._lines)
             if self.right and not self.kept:
                 self._missing_right(job)
+
+    @contextmanager
+    def _all_jobs(self, rows: BlockRows) -> Iterator[Value]:
+        ends, n_tiles = self.tile_jobs, len(self.t.tile_start)
+        if self._tile is not None:
+            ends = b.view("own_jobs", ends.element, ends, self._tile * n_tiles)
+        if self._once:
+            with b.loop(ends[0].to(I64), ends[n_tiles].to(I64), hint="job") as j:
+                yield j
+        else:
+            with self.columns.jobs(rows, self.tile_start, ends, n_tiles) as j:
+                yield j
 
     def _job(self, j: Value, shift: Value) -> tuple[Value, PredicateJob]:
         kind, *fields = (field[j].to(I64) for field in self._jobs)
