@@ -16,6 +16,10 @@ from skforge.exceptions import UnsupportedModelError as UnsupportedModelError
 from skforge.exceptions import VerificationWarning as VerificationWarning
 
 if TYPE_CHECKING:
+    from skforge.acceleration.api import accelerate as accelerate
+    from skforge.acceleration.api import accelerated as accelerated
+    from skforge.acceleration.api import restore as restore
+    from skforge.acceleration.report import acceleration_report as acceleration_report
     from skforge.compiler.schedule.schedule import Schedule as Schedule
     from skforge.compiler.target import Target as Target
     from skforge.engine.module import compile_forest as compile_forest
@@ -38,12 +42,16 @@ _HOME = {
     "Schedule": "skforge.compiler.schedule.schedule",
     "Target": "skforge.compiler.target",
     "TreeExplainer": "skforge.explainer",
+    "accelerate": "skforge.acceleration.api",
+    "accelerated": "skforge.acceleration.api",
+    "acceleration_report": "skforge.acceleration.report",
     "compile_forest": "skforge.engine.module",
     "convert": "skforge.persistence.convert",
     "export": "skforge.exporters.api",
     "load": "skforge.persistence.loading",
     "load_forest": "skforge.frontends",
     "partial_dependence": "skforge.inspection",
+    "restore": "skforge.acceleration.api",
     "save": "skforge.persistence.artifact",
 }
 

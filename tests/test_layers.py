@@ -70,7 +70,7 @@ LAYERS = (
         "skforge.persistence",
         "skforge.search",
     ),
-    ("skforge.distributed", "skforge.polars"),
+    ("skforge.acceleration", "skforge.distributed", "skforge.polars"),
     ("skforge.__main__", "skforge.cli"),
 )
 

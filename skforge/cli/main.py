@@ -1,4 +1,4 @@
-"""``skforge demo | bench | predict | inspect | tune | verify | export | warm | ...``.
+"""``skforge demo | run | bench | predict | inspect | tune | verify | export | ...``.
 
 Exit codes: 0 success; 1 predictions differ from the source's; 2 a bad option, model
 file, data file or schedule; 3 a fault of skforge, or first rows that the library
@@ -24,6 +24,7 @@ from skforge.cli.export import export
 from skforge.cli.inspect import inspect
 from skforge.cli.options import with_options
 from skforge.cli.predict import predict
+from skforge.cli.run import run
 from skforge.cli.tune import plot, tune
 from skforge.cli.verify import verify
 from skforge.cli.warm import warm
@@ -41,6 +42,11 @@ _COMMANDS = (
 )
 for _command in _COMMANDS:
     app.command(cls=PlainCommand)(with_options(_command))
+# what follows the program is its own
+app.command(
+    cls=PlainCommand,
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)(with_options(run))
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 TOP = {
     *("CompiledForest", "TreeExplainer", "partial_dependence", "Schedule", "Target"),
     *("compile_forest", "load_forest", "load", "save", "export", "__version__"),
-    "convert",
+    *("convert", "accelerate", "accelerated", "restore", "acceleration_report"),
     *("Forest", "ForestBuilder"),
     *("SkforgeError", "InvalidInputError", "InvalidModelError"),
     *("UnsupportedModelError", "PerformanceWarning", "VerificationWarning"),

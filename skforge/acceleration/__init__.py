@@ -1,0 +1,1 @@
+"""``skforge.accelerate()``: programs that nobody edits, answered by kernels."""

@@ -1,0 +1,279 @@
+"""Compiled answers of one model: reading it, compiling it, answering rows.
+
+Kernels answer what they certainly answer as the library does, without a warning: arrays
+of floats and frames in the form of training. All else is left to the library.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Mapping
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from skforge.acceleration.watching import PACKAGES, UnwatchedError, Watch, is_booster
+from skforge.exceptions import UnsupportedModelError
+from skforge.outputs.answers import of_scores
+from skforge.prediction.choose_targets import choose, compiled
+from skforge.prediction.door import Door
+from skforge.prediction.forms_met import FormsMet, Question
+from skforge.prediction.kernel_checks import by_reference
+from skforge.prediction.predictor import ForestPredictor
+from skforge.sources.base import UnsureError
+from skforge.sources.find import read_model
+
+_FLOATS = np.dtype(np.float32), np.dtype(np.float64)
+
+
+class Kernels:
+    """The compiled code of a model, and the forms of rows that it may answer.
+
+    Nothing here refers to the model itself, which would then never be freed.
+    """
+
+    def __init__(
+        self, model: Any, methods: dict[str, Any], schedule: Any = "auto"
+    ) -> None:
+        """Read the model; :meth:`compile` does what takes longer."""
+        if why := refusal(model):
+            raise UnwatchedError(why)
+        self.watch = Watch(model)
+        forest = read_model(model)
+        if forest.lacks_columns:
+            raise UnsupportedModelError("The places of its categories are not known.")
+        choice = choose(schedule, None, forest, "cpu", "exact")
+        module = compiled(forest, choice, "exact", None)
+        by_reference(module)
+        self.predictor = ForestPredictor(module, self.watch.twin(model))
+        self.predictor.fingerprint = _NeverChecked()  # type: ignore[assignment]
+        source = self.predictor.source
+        if source.before or source.members or source.answers.by_members:
+            raise UnsupportedModelError("Its members answer by themselves.")
+        self.methods = {
+            name: own
+            for name, own in methods.items()
+            if name not in self.predictor.by_leaves
+        }
+        #: A Booster's ``predict`` gives what its objective makes of the scores.
+        self._transforms = is_booster(model)
+        self.n_jobs = threads_of(model)
+        self._has_steps = "steps" in vars(model)
+        #: Threads add up scikit-learn's trees as they finish: comparisons use one.
+        self.in_order = getattr(model, "n_jobs", 1) in (None, 1)
+        self.door = Door()
+        #: What is called on the way to an answer, which programs may replace.
+        self._functions = _functions_of(model)
+        #: Whether the last comparison found that answers differ.
+        self.differs = False
+        #: Seconds that compiling took.
+        self.seconds = 0.0
+        #: Seconds that telling whether the model is the same takes.
+        self.overhead = 0.0
+        self.is_complete = False
+        _ = source._plain  # reads the model's names, once
+        _let_go(source)
+
+    def compile(self, stop: Any = lambda: None) -> None:
+        """Compile all that calls will need; ``stop`` may raise between two steps."""
+        predictor = self.predictor
+        for module in predictor.engine.modules:
+            for number in range(len(module.kernels.ranges)):
+                stop()
+                module.kernels.kernel(number)
+        predictor.for_jobs(self.n_jobs)
+        for method in () if self._transforms else self.methods:
+            stop()
+            predictor._seek_entry(method, self.n_jobs)
+
+    def has_part(self, part: Any) -> bool:
+        return any(part is known for known in self.watch.parts)
+
+    def agreed(self, method: str, X: Any) -> bool | None:
+        return self.door.agreed(method, X)
+
+    def answer(self, method: str, X: Any) -> Any:
+        """Return an answer, or None if the library is to answer."""
+        predictor = self.predictor
+        source, is_array = predictor.source, type(X) is np.ndarray
+        if np.geterr()["under"] != "ignore" or self._output_changes():
+            return None  # the library's casts and steps may raise or warn
+        if is_array:
+            if X.dtype not in _FLOATS or X.ndim != 2 or not X.dtype.isnative:
+                return None
+        elif not is_frame(X):
+            return None
+        if source.has_forms and source.form(X) is not None:
+            return None
+        if not self.is_complete:  # in the thread of a call: workers inherit priorities
+            predictor.module.plan_threads(self.n_jobs)
+            self.is_complete = True
+        entry = predictor.entries.get(method)
+        direct = is_array and predictor._direct and not predictor._warning
+        if direct and entry is not None and (answer := entry(X)) is not None:
+            return answer
+        read = source.read(X)
+        if read is None or read[1] or not source.takes(read[0]):
+            return None
+        if entry is not None and (answer := entry(read[0])) is not None:
+            return answer
+        raw = predictor.engine.run("raw", read[0], self.n_jobs)
+        if self._transforms:
+            return of_scores(predictor.forest.answers, "transformed", raw)
+        try:
+            return predictor.of_scores(method, raw)
+        except UnsureError:
+            return None
+
+    def _output_changes(self) -> bool:
+        sklearn = sys.modules.get("sklearn")
+        if sklearn is None or not self._has_steps:
+            return False
+        return bool(sklearn.get_config()["transform_output"] != "default")
+
+    def is_same(self, model: Any) -> bool:
+        """Tell whether the model, and its library's code, are those compiled."""
+        start = perf_counter()
+        known = [names.get(name) is own for names, name, own in self._functions]
+        same = all(known) and self.watch.same(model)
+        seconds = perf_counter() - start
+        self.overhead = min(self.overhead or seconds, seconds)
+        return same
+
+    def expected(self, model: Any, method: str, X: Any) -> Any:
+        """Return the library's own answer, in its order of trees."""
+        if self.in_order:
+            return self.methods[method](model, X)
+        from joblib import parallel_config
+
+        with parallel_config("sequential"):
+            return self.methods[method](model, X)
+
+    def compare(self, model: Any, method: str, X: Any, expected: Any) -> str:
+        """Let rows of a new form meet the model; return why kernels may not answer."""
+        self.differs = False
+        self.predictor.of_rows(X)  # looks into forms that steps make otherwise
+        if (answer := self.answer(method, X)) is None:
+            return "kernels do not take such rows"
+        few = self.door.few(X)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            self.expected(model, method, few)
+        if caught:
+            return f"the library warns: {caught[0].message}"
+        if not self.in_order:
+            expected = self.expected(model, method, X)
+        self.differs = True
+        if why := unlike(answer, expected):
+            return why
+
+        def ours(rows: Any) -> Any:
+            answer = self.answer(method, rows)
+            return NotImplemented if answer is None else answer
+
+        theirs = partial(self.expected, model, method)
+        question = Question(self.predictor, method, ours, theirs)
+        found = self.door.compare(question, X, answer)
+        if found is None:
+            return ""
+        return f"kernels give {found.value}, and the library {found.expected}"
+
+    def note(self, method: str, X: Any, agreed: bool) -> None:
+        self.door._met.setdefault(method, FormsMet()).add(X, agreed)
+
+
+class _NeverChecked:
+    """Takes the place of a fingerprint, which refers to its model; see ``Watch``."""
+
+    def check(self) -> None:
+        return None
+
+
+#: Functions that answers of libraries go through, where a class has them.
+_CALLED = (
+    *("predict", "predict_proba", "decision_function", "score_samples", "get_booster"),
+    *("_validate_X_predict", "_raw_predict", "_predict", "inplace_predict"),
+    *("_process_predict_input_data", "_iter", "transform"),
+)
+
+
+def _functions_of(model: Any) -> list[tuple[Mapping[str, Any], str, Any]]:
+    """Return what programs might replace: functions of the model and of its parts."""
+    parts = [model, *vars(model).values()]
+    parts += [step[-1] for step in vars(model).get("steps", ())]
+    trees = getattr(model, "estimators_", None)
+    if trees is not None and len(trees):
+        parts.append(np.ravel(np.asarray(trees, dtype=object))[0])
+    functions: list[tuple[Mapping[str, Any], str, Any]] = []
+    kinds = {type(part) for part in parts}
+    for kind in (k for k in kinds if k.__module__.partition(".")[0] in PACKAGES):
+        for name in (name for name in _CALLED if hasattr(kind, name)):
+            for base in kind.__mro__:
+                functions.append((vars(base), name, vars(base).get(name)))
+                if name in vars(base):
+                    break
+    return functions
+
+
+def is_frame(X: Any) -> bool:
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and type(X) is pandas.DataFrame
+
+
+def refusal(model: Any) -> str:
+    """Return why a model's answers are more than its trees', or ""."""
+    if getattr(model, "verbose", None) and hasattr(model, "estimators_"):
+        return "it prints what it does"
+    device = getattr(model, "device", None)
+    if device is not None and str(device).partition(":")[0] != "cpu":
+        return "it answers on a GPU"
+    return ""
+
+
+def threads_of(model: Any) -> int | None:
+    """Return how many threads kernels may use: as many as the library does."""
+    last = vars(model)["steps"][-1][1] if "steps" in vars(model) else model
+    if not hasattr(last, "n_jobs"):
+        by_one = "GradientBoosting" in type(last).__name__
+        by_one &= "Hist" not in type(last).__name__
+        return 1 if by_one or "AdaBoost" in type(last).__name__ else -1
+    jobs = last.n_jobs
+    if type(last).__module__.startswith("sklearn."):
+        return jobs if jobs is None or isinstance(jobs, int) else 1
+    return jobs if isinstance(jobs, int) and jobs > 0 else -1
+
+
+def unlike(answer: Any, expected: Any) -> str:
+    """Return how an answer differs from the library's in any respect, or ""."""
+    if type(answer) is not type(expected):
+        return f"kernels give {type(answer).__name__}"
+    if isinstance(answer, list):
+        if len(answer) != len(expected):
+            return "kernels give another number of arrays"
+        return next(filter(None, map(unlike, answer, expected)), "")
+    if not isinstance(answer, np.ndarray):
+        return "an answer that is no array"
+    for name in ("dtype", "shape", "strides"):
+        ours, theirs = getattr(answer, name), getattr(expected, name)
+        if ours != theirs:
+            return f"kernels give {name} {ours}, and the library {theirs}"
+    if answer.flags.writeable != expected.flags.writeable:
+        return "one of the answers cannot be written to"
+    if answer.dtype == object:
+        same = answer.tolist() == expected.tolist() and [
+            *map(type, answer.ravel())
+        ] == [*map(type, expected.ravel())]
+    else:
+        same = answer.tobytes() == expected.tobytes()
+    return "" if same else "kernels give other values"
+
+
+def _let_go(source: Any) -> None:
+    """Forget a Booster itself, which has no twin: rows are read without it."""
+    if is_booster(source.model):
+        source.model = None
+        if hasattr(source, "_booster"):
+            source._booster = None

@@ -1,0 +1,40 @@
+"""What ``accelerate`` was asked for, and what each thread is doing."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Settings:
+    """When a model is compiled, and how often answers are compared afterwards."""
+
+    min_rows: int = 1
+    min_calls: int = 3
+    #: The share of the kernels' calls that the library answers, too (SKFORGE_CHECK).
+    share: float = 0.0
+    #: What compiling takes at least, in seconds, before anything is known of a model.
+    least_seconds: float = 0.5
+    #: Compile in the first call that may, in its thread, and use kernels even where
+    #: they are slower: so that nothing depends on times.
+    eager: bool = False
+    #: As of ``CompiledForest``.
+    schedule: Any = "auto"
+
+
+class _OfThread(threading.local):
+    #: Whether a wrapped method is at work, so that those it calls are left alone.
+    inside = False
+
+
+class Active:
+    """What is on now; one object for the process."""
+
+    def __init__(self) -> None:
+        self.settings: Settings | None = None
+        self.thread = _OfThread()
+
+
+ACTIVE = Active()

@@ -1,0 +1,95 @@
+"""Counts calls, rows and seconds of both sides, by the size of the batch."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+#: Calls, rows and seconds.
+_NONE = (0, 0, 0.0)
+
+
+class Tally:
+    """Calls of one method of one model: by its library, and by kernels.
+
+    Batches of similar size are counted together, by the bits of their number of rows.
+    """
+
+    __slots__ = ("by_kernels", "by_library", "checks", "differed", "whys")
+
+    def __init__(self) -> None:
+        self.by_library: dict[int, tuple[int, int, float]] = {}
+        self.by_kernels: dict[int, tuple[int, int, float]] = {}
+        #: Calls whose answers differed from the library's; none of them has left.
+        self.differed = 0
+        #: Kernels' calls that may be compared, and are if their number says so.
+        self.checks = 0
+        #: How many calls the library answered, by reason.
+        self.whys: dict[str, int] = {}
+
+    def library(self, rows: int, seconds: float, why: str) -> None:
+        _count(self.by_library, rows.bit_length(), 1, rows, seconds)
+        self.whys[why] = self.whys.get(why, 0) + 1
+
+    def kernels(self, rows: int, seconds: float) -> None:
+        _count(self.by_kernels, rows.bit_length(), 1, rows, seconds)
+
+    def next_check(self) -> int:
+        self.checks += 1
+        return self.checks
+
+    def pays(self, rows: int, overhead: float) -> bool:
+        """Tell whether kernels are known, or expected, to be faster for such a batch.
+
+        ``overhead`` is what a call of kernels takes apart from its rows, in seconds.
+        """
+        size = rows.bit_length()
+        usual = self._usual(size)
+        if usual is None:
+            return True
+        calls, _, seconds = self.by_kernels.get(size, _NONE)
+        return (seconds / calls if calls > 2 else overhead) < usual
+
+    def _usual(self, size: int) -> float | None:
+        """Return the library's mean seconds for batches of a size.
+
+        If it has answered none, then of the next smaller size, which takes no longer.
+        """
+        for known in range(size, -1, -1):
+            if known in self.by_library:
+                calls, _, seconds = self.by_library[known]
+                return seconds / calls
+        return None
+
+    def saved(self) -> float:
+        """Return seconds saved, where both sides were measured."""
+        total = 0.0
+        for size, (calls, _, seconds) in self.by_kernels.items():
+            if (usual := self._usual(size)) is not None:
+                total += calls * usual - seconds
+        return total
+
+    def add(self, other: Tally) -> None:
+        for mine, others in (
+            (self.by_library, other.by_library),
+            (self.by_kernels, other.by_kernels),
+        ):
+            for size, counts in others.items():
+                _count(mine, size, *counts)
+        self.differed += other.differed
+        for reason, calls in other.whys.items():
+            self.whys[reason] = self.whys.get(reason, 0) + calls
+
+
+def _count(
+    counts: dict[int, tuple[int, int, float]],
+    size: int,
+    calls: int,
+    rows: int,
+    seconds: float,
+) -> None:
+    a, b, c = counts.get(size, _NONE)
+    counts[size] = a + calls, b + rows, c + seconds
+
+
+#: By class and method.
+Totals: TypeAlias = dict[tuple[str, str], Tally]
