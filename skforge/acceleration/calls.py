@@ -70,7 +70,10 @@ def _why_not(model: Any) -> str:
 def _answer(
     record: ModelRecord, model: Any, method: str, own: Own, X: Any, settings: Settings
 ) -> Any:
-    rows = _n_rows(X)
+    try:
+        rows = len(X)
+    except Exception:  # noqa: BLE001 - the library says what is wrong
+        rows = 0
     agreed: bool | None = False
     why = record.why or "too few calls so far"
     if record.state == "ready" and rows >= settings.min_rows:
@@ -88,7 +91,8 @@ def _answer(
     finally:
         thread.inside = False
     seconds = perf_counter() - start
-    record.tally(method).library(rows, seconds, why)
+    tally = record.tallies.get(method) or record.tally(method)
+    tally.library(rows, seconds, why)
     if rows < settings.min_rows:
         return answer
     if agreed is None:
@@ -100,11 +104,6 @@ def _answer(
         if not waits and record.calls >= settings.min_calls:
             _consider(record, model, settings)
     return answer
-
-
-def _n_rows(X: Any) -> int:
-    shape = getattr(X, "shape", None)
-    return shape[0] if type(shape) is tuple and shape and type(shape[0]) is int else 0
 
 
 # ------------------------------------------------------------ kernels
@@ -121,25 +120,27 @@ def _by_kernels(
     tally = record.tally(method)
     start = perf_counter()
     try:
-        if kernels is None or method not in kernels.methods:
-            return False, "kernels do not know the method", None
+        if kernels is None or method not in kernels.methods or not kernels.takes(X):
+            return False, "kernels do not take such rows", None
         if not settings.eager and not tally.pays(rows, kernels.overhead):
             return False, "the library is faster for such batches", None
         agreed = kernels.agreed(method, X)
         if agreed is False:
             return False, "kernels do not answer such rows as the library does", None
-        if not kernels.is_same(model):
+        answer = None
+        if agreed:
+            thread.inside = True
+            try:
+                answer = kernels.answer(method, X)
+            finally:
+                thread.inside = False
+            if answer is None:
+                return False, "kernels do not take such rows", None
+        if not kernels.is_same(model):  # it takes longer than to decline rows
             record.start_again("the model was changed")
             return False, "the model was changed", None
         if agreed is None:
             return None, "the rows were of a new form, and compared", None
-        thread.inside = True
-        try:
-            answer = kernels.answer(method, X)
-        finally:
-            thread.inside = False
-        if answer is None:
-            return False, "kernels do not take such rows", None
     except Exception as error:  # noqa: BLE001 - no failure of ours reaches a program
         _fail(record, error)
         return False, record.why, None

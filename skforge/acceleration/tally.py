@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-#: Calls, rows and seconds.
-_NONE = (0, 0, 0.0)
+#: Calls, rows and seconds of one size of batches.
+Sums: TypeAlias = list[float]
 
 
 class Tally:
@@ -17,8 +17,8 @@ class Tally:
     __slots__ = ("by_kernels", "by_library", "checks", "differed", "whys")
 
     def __init__(self) -> None:
-        self.by_library: dict[int, tuple[int, int, float]] = {}
-        self.by_kernels: dict[int, tuple[int, int, float]] = {}
+        self.by_library: dict[int, Sums] = {}
+        self.by_kernels: dict[int, Sums] = {}
         #: Calls whose answers differed from the library's; none of them has left.
         self.differed = 0
         #: Kernels' calls that may be compared, and are if their number says so.
@@ -27,8 +27,14 @@ class Tally:
         self.whys: dict[str, int] = {}
 
     def library(self, rows: int, seconds: float, why: str) -> None:
-        _count(self.by_library, rows.bit_length(), 1, rows, seconds)
-        self.whys[why] = self.whys.get(why, 0) + 1
+        sums = self.by_library.get(rows.bit_length())
+        if sums is None:
+            sums = self.by_library[rows.bit_length()] = [0, 0, 0.0]
+        sums[0] += 1
+        sums[1] += rows
+        sums[2] += seconds
+        whys = self.whys
+        whys[why] = whys.get(why, 0) + 1
 
     def kernels(self, rows: int, seconds: float) -> None:
         _count(self.by_kernels, rows.bit_length(), 1, rows, seconds)
@@ -46,7 +52,7 @@ class Tally:
         usual = self._usual(size)
         if usual is None:
             return True
-        calls, _, seconds = self.by_kernels.get(size, _NONE)
+        calls, _, seconds = self.by_kernels.get(size, (0, 0, 0.0))
         return (seconds / calls if calls > 2 else overhead) < usual
 
     def _usual(self, size: int) -> float | None:
@@ -81,14 +87,12 @@ class Tally:
 
 
 def _count(
-    counts: dict[int, tuple[int, int, float]],
-    size: int,
-    calls: int,
-    rows: int,
-    seconds: float,
+    counts: dict[int, Sums], size: int, calls: float, rows: float, seconds: float
 ) -> None:
-    a, b, c = counts.get(size, _NONE)
-    counts[size] = a + calls, b + rows, c + seconds
+    sums = counts.setdefault(size, [0, 0, 0.0])
+    sums[0] += calls
+    sums[1] += rows
+    sums[2] += seconds
 
 
 #: By class and method.
