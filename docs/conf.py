@@ -37,6 +37,9 @@ nitpick_ignore_regex = [("py:.*", r"(?!skforge).*")]
 
 html_theme = "furo"
 html_title = "skforge"
+html_favicon = "_static/favicon.svg"
+# Module names are underlined by Furo's own dark style, as if they were links.
+pygments_dark_style = "github-dark"
 # 88 columns of code fit beside the contents.
 _FONTS = {"code-font-size": "var(--font-size--small--3)"}
 html_theme_options = {"light_css_variables": _FONTS, "dark_css_variables": _FONTS}
@@ -50,6 +53,15 @@ html_js_files = [
 ]
 
 myst_heading_anchors = 3
+DESCRIPTION = (
+    "Compiles tree ensembles of XGBoost, LightGBM, CatBoost, scikit-learn and ONNX: "
+    "the same predictions to the last bit, many times as fast."
+)
+myst_html_meta = {
+    "description lang=en": DESCRIPTION,
+    "property=og:description": DESCRIPTION,
+    "property=og:image": "_static/social.png",
+}
 myst_enable_extensions = ["colon_fence"]
 # What a block prints has no button, and a command is copied without its prompt.
 copybutton_selector = "div:not(.highlight-text) > div.highlight > pre"
