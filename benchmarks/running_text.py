@@ -32,7 +32,6 @@ SENTENCES = {
         "only [texts, ONNX Runtime] times as fast as ONNX Runtime.",
     ],
     "CHANGELOG.md": [
-        "the cache answers [skforge start] ms after NumPy is imported, and needs",
         "row of a fresh process comes [skforge start] ms after NumPy is imported, if a",
     ],
     "docs/index.md": ["geometric means over [models] models with"],
