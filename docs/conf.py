@@ -118,7 +118,7 @@ def point_to_copies(app: Sphinx, docname: str, source: list[str]) -> None:
         return
     up = "../" * docname.count("/")
     source[0] = source[0].replace(f"]({up[3:]}docs/", f"]({up}")
-    source[0] = source[0].replace("](results/)", "](results/results.md)")
+    source[0] = source[0].replace("](results/)", "](results/README.md)")
 
 
 def set_aside(app: Sphinx, docname: str, source: list[str]) -> None:
