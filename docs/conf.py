@@ -87,14 +87,19 @@ COPIED = (
     "CONTRIBUTING.md",
     "SECURITY.md",
     "benchmarks/README.md",
-    "benchmarks/gpu/features.md",
+    "benchmarks/gpu/cost_model.md",
     "tests/reliability/README.md",
     "benchmarks/results",
     "benchmarks/same_bits/cells",
 )
 
 #: Pages for maintainers: links lead to them, the sidebar and the search do not.
-ASIDE = ("decisions/", "repository/CHANGELOG", "repository/benchmarks/results/")
+ASIDE = (
+    "appendix/",
+    "decisions/",
+    "repository/CHANGELOG",
+    "repository/benchmarks/results/",
+)
 ASIDE += ("repository/benchmarks/same_bits/", "repository/benchmarks/gpu/")
 ASIDE += ("repository/tests/",)
 

@@ -39,7 +39,7 @@ def features(w: GpuWork) -> dict[str, Float64s]:
     Adapts Appendix A of *Learning to Schedule Halide Pipelines for the GPU* to forests;
     nothing is lowered. A stage is the traversal of all trees, a realization is one pass
     of the forest over a block of rows, and a scalar is one row in one tree.
-    ``benchmarks/gpu/features.md`` lists the features.
+    ``benchmarks/gpu/cost_model.md`` lists the features.
     """
     f, sm = w.forest, w.processor
     # How many times as many blocks a limit allows as are resident.

@@ -12,7 +12,8 @@ import pytest
 from skforge.compiler.schedule import PRESETS
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
+FILES = (ROOT / "docs" / "papers.md", ROOT / "docs" / "appendix" / "papers.md")
+PAGE = "\n".join(file.read_text(encoding="utf-8") for file in FILES)
 PAPER = ROOT / "benchmarks" / "paper.py"
 BLOCK = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 WORDS = BLOCK.sub("", PAGE)
@@ -85,9 +86,11 @@ def test_what_is_named_in_code_exists(code):
 @pytest.mark.parametrize("link", LINKS)
 def test_links_lead_to_headings(link):
     path, _, anchor = link.partition("#")
-    page = ROOT / "docs" / (path or "papers.md")
-    assert page.is_file()
-    assert not anchor or anchor in anchors(page)
+    homes = [file for file in FILES if f"]({link})" in file.read_text("utf-8")]
+    for home in homes:
+        page = home.parent / path if path else home
+        assert page.is_file()
+        assert not anchor or anchor in anchors(page)
 
 
 def test_presets_of_the_papers_are_on_the_page():

@@ -248,8 +248,10 @@ def test_of_a_cpu_and_a_gpu_the_cpu_is_exported(tmp_path: Path) -> None:
 
 def test_the_json_is_as_documented(tmp_path: Path) -> None:
     facts = metadata(exported(tmp_path))
-    page = (Path(__file__).parents[2] / "docs" / "wheels.md").read_text("utf-8")
-    table = page[page.index("## What the JSON says") :].split("\n\n")[1]
+    page = (
+        Path(__file__).parents[2] / "docs" / "appendix" / "export_json.md"
+    ).read_text("utf-8")
+    table = page[page.index("# What the JSON") :].split("\n\n")[1]
     documented = re.findall(r"`(\w+)`", table)
     wanted = {*facts, *facts["model"], *facts["sizes"], *facts["variants"][0]}
     wanted |= {key for one in facts["functions"].values() for key in one}

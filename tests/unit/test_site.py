@@ -13,6 +13,8 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 TOCTREE = re.compile(r"^```\{toctree\}\n((?::.*\n)*)\n?((?:.+\n)*)```$", re.M)
 RST_TOCTREE = re.compile(r"^\.\. toctree::\n((?:   :.*\n)*)\n((?:   .+\n)*)", re.M)
+#: Pages outside of the sidebar and the search.
+ASIDE = ("decisions/", "appendix/")
 #: Sentences on systems and GPUs, which pages include and README repeats.
 INCLUDED = {file.stem: file for file in sorted((DOCS / "included").glob("*.md"))}
 
@@ -21,7 +23,13 @@ INCLUDED = {file.stem: file for file in sorted((DOCS / "included").glob("*.md"))
 def pages() -> dict[str, str]:
     """Return the text of each page that is written by hand, by its name."""
     found = {}
-    for kind in ("*.md", "*.rst", "notebooks/*.ipynb", "decisions/*.md"):
+    for kind in (
+        "*.md",
+        "*.rst",
+        "notebooks/*.ipynb",
+        "decisions/*.md",
+        "appendix/*.md",
+    ):
         for page in DOCS.glob(kind):
             name = page.relative_to(DOCS).with_suffix("").as_posix()
             text = page.read_text(encoding="utf-8")
@@ -64,7 +72,7 @@ def test_the_sidebar_has_few_entries_in_few_groups():
 
 def test_every_page_is_in_the_contents_once():
     entries = [e for name in pages() for _, some in listed(name) for e in some]
-    here = {name for name in pages() if not name.startswith("decisions/")} - {"index"}
+    here = {name for name in pages() if not name.startswith(ASIDE)} - {"index"}
     assert sorted(here - set(entries)) == []
     assert sorted(e for e in set(entries) if entries.count(e) > 1) == []
     ours = [e for e in entries if not e.startswith("repository/")]
@@ -182,7 +190,13 @@ def dead_links(file: Path) -> list[str]:
     return dead
 
 
-LINKING = ["*.md", "docs/*.md", "docs/decisions/*.md", "benchmarks/**/*.md"]
+LINKING = [
+    "*.md",
+    "docs/*.md",
+    "docs/decisions/*.md",
+    "docs/appendix/*.md",
+    "benchmarks/**/*.md",
+]
 LINKING = sorted({file for pattern in LINKING for file in ROOT.glob(pattern)})
 
 

@@ -104,7 +104,7 @@ def test_all_features_are_finite_over_whole_spaces(n_rows):
 
 
 def test_every_feature_is_in_the_table_of_the_page():
-    page = Path(__file__).parents[2] / "benchmarks" / "gpu" / "features.md"
+    page = Path(__file__).parents[2] / "benchmarks" / "gpu" / "cost_model.md"
     text = page.read_text(encoding="utf-8")
     named = set(re.findall(r"`(\w+)`", text))
     names = gpu_features()
