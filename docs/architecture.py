@@ -51,9 +51,15 @@ PARTS = (
     ),
     Part(
         "Estimator",
-        "CompiledForest: its methods, and what users see of it",
+        "CompiledForest, and what users see of it",
         ("skforge.estimators", "skforge.display"),
-        *(2, 0, 3),
+        *(2, 0, 1),
+    ),
+    Part(
+        "Acceleration",
+        "programs that nobody edits",
+        ("skforge.acceleration",),
+        *(2, 2, 3),
     ),
     Part(
         "Prediction",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 #: Calls, rows and seconds of one size of batches.
-Sums: TypeAlias = list[float]
+Totalled: TypeAlias = list[float]
 
 
 class Tally:
@@ -17,8 +17,8 @@ class Tally:
     __slots__ = ("by_kernels", "by_library", "checks", "differed", "whys")
 
     def __init__(self) -> None:
-        self.by_library: dict[int, Sums] = {}
-        self.by_kernels: dict[int, Sums] = {}
+        self.by_library: dict[int, Totalled] = {}
+        self.by_kernels: dict[int, Totalled] = {}
         #: Calls whose answers differed from the library's; none of them has left.
         self.differed = 0
         #: Kernels' calls that may be compared, and are if their number says so.
@@ -87,7 +87,7 @@ class Tally:
 
 
 def _count(
-    counts: dict[int, Sums], size: int, calls: float, rows: float, seconds: float
+    counts: dict[int, Totalled], size: int, calls: float, rows: float, seconds: float
 ) -> None:
     sums = counts.setdefault(size, [0, 0, 0.0])
     sums[0] += calls

@@ -337,12 +337,12 @@ class PipelineSource(base.Source):
             except Exception:  # noqa: BLE001 - CatBoost and others raise their own
                 return False
         # deprecations are what a step's library says to its own authors
-        texts = {
+        told = {
             str(warning.message)
             for warning in caught
             if not issubclass(warning.category, DeprecationWarning)
         }
-        if texts - {said, self._known.warning}:
+        if told - {said, self._known.warning}:
             return False
         raw = self.reference(rows)
         return not len(differing_rows(raw, expected.reshape(raw.shape)))

@@ -66,9 +66,7 @@ def _operand_reader(kind: type[Any]) -> Callable[[Any], tuple[Value, ...]]:
     return _value_reader(kind, "operand", "steers")
 
 
-def _value_reader(
-    kind: type[Any], *roles: Role
-) -> Callable[[Any], tuple[Value, ...]]:
+def _value_reader(kind: type[Any], *roles: Role) -> Callable[[Any], tuple[Value, ...]]:
     names = names_of(kind, *roles)
     single = (Operand, Steering, Result)
     if all(_hints(kind)[name] in single for name in names):
