@@ -15,6 +15,7 @@ from skforge.exceptions import InvalidInputError
 from skforge.forest.forest import Forest
 from skforge.prediction import counters
 from skforge.prediction.engines import SourceEngine
+from skforge.runtime.float_errors import own_arithmetic
 from skforge.runtime.log import INFO, log
 from skforge.runtime.mappings import Mappings, is_mapped
 from skforge.sources.base import Source
@@ -105,22 +106,26 @@ class OfRows:
         if form not in self.of_forms:
             if len(self.of_forms) >= _MOST_FORMS:
                 return None
-            self.fingerprint.check()
-            self.of_forms[form] = None  # for other threads in the meantime
-            source, who = self.source.of_form(form), "the model itself"
-            if source is self.source:
-                self.of_forms[form], who = self, "the kernels of float64 rows"
-            elif source is not None and isinstance(self.module, CompiledModule):
-                module = self.engine.module_of(source.forest)
-                model = source.model if source.stored is None else source.stored
-                reader = type(self)(module, model, source=source)
-                reader.counters, who = self.counters, "kernels of their own"
-                self.of_forms[form] = reader
-            self._routes = {}
-            from skforge.sources.forms import form_text
-
-            log(INFO, "rows of the form %s are answered by %s", form_text(form), who)
+            self._look_into(form)
         return self.of_forms[form]
+
+    @own_arithmetic
+    def _look_into(self, form: Any) -> None:
+        self.fingerprint.check()
+        self.of_forms[form] = None  # for other threads in the meantime
+        source, who = self.source.of_form(form), "the model itself"
+        if source is self.source:
+            self.of_forms[form], who = self, "the kernels of float64 rows"
+        elif source is not None and isinstance(self.module, CompiledModule):
+            module = self.engine.module_of(source.forest)
+            model = source.model if source.stored is None else source.stored
+            reader = type(self)(module, model, source=source)
+            reader.counters, who = self.counters, "kernels of their own"
+            self.of_forms[form] = reader
+        self._routes = {}
+        from skforge.sources.forms import form_text
+
+        log(INFO, "rows of the form %s are answered by %s", form_text(form), who)
 
     def rows(self, X: Any, method: str, known: ReadArray | None = None) -> Any:
         """Return numbers for the engine, which may be read already, and warn.
