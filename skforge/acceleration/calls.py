@@ -9,7 +9,13 @@ from typing import Any
 from skforge.acceleration.compiling import COMPILER, StoppedError
 from skforge.acceleration.estimate import seconds_to_compile
 from skforge.acceleration.libraries import is_known
-from skforge.acceleration.records import RECORDS, ModelRecord, add, changed
+from skforge.acceleration.records import (
+    RECORDS,
+    ModelRecord,
+    add,
+    changed,
+    records_with,
+)
 from skforge.acceleration.settings import ACTIVE, Settings
 from skforge.runtime.log import INFO, WARNING, log
 
@@ -17,6 +23,17 @@ Own = Callable[..., Any]
 
 #: Multiples of it, without their whole parts, spread evenly and have no period.
 _GOLDEN = 0.618033988749895
+
+#: Classes whose length is known without work, as those of Dask's frames is not.
+_SIZED: set[type] = {list, tuple}
+
+
+class _Nothing:
+    """Stands for a model that cannot be known."""
+
+
+_NOTHING = _Nothing()
+_LEFT = ModelRecord(_NOTHING, "it cannot be watched")
 
 #: By class and method, the function that is wrapped, which is the library's own.
 OWN: dict[tuple[type, str], Own] = {}
@@ -33,7 +50,7 @@ def answering(own: Own, method: str) -> Own:
         if record is None:
             if ACTIVE.settings is None:
                 return own(self, *args)
-            record = add(self, _why_not(self))
+            record = _first(self)
         if record.state == "left" or ACTIVE.settings is None:
             return own(self, *args)
         return _answer(record, self, method, own, args[0], ACTIVE.settings)
@@ -57,6 +74,34 @@ def changing(own: Own) -> Own:
     return changes
 
 
+def _is_sized(kind: type) -> bool:
+    known = kind.__module__.partition(".")[0] in ("numpy", "pandas")
+    if known and hasattr(kind, "__len__"):
+        _SIZED.add(kind)
+    return kind in _SIZED
+
+
+def leaving(own: Own) -> Own:
+    """Return what takes the place of a method that hands out what changes a model."""
+    thread = ACTIVE.thread
+
+    def leaves(self: Any, *args: Any, **named: Any) -> Any:
+        if not thread.inside:
+            for record in records_with(self):
+                record.leave("the program may change it unseen")
+        return own(self, *args, **named)
+
+    return leaves
+
+
+def _first(model: Any) -> ModelRecord:
+    """Return a record for a model that was not met before."""
+    try:
+        return add(model, _why_not(model))
+    except Exception:  # noqa: BLE001 - of a class that is not as libraries' classes are
+        return _LEFT
+
+
 def _why_not(model: Any) -> str:
     if not is_known(model):
         return "it is of a subclass, which may do anything"
@@ -70,20 +115,17 @@ def _why_not(model: Any) -> str:
 def _answer(
     record: ModelRecord, model: Any, method: str, own: Own, X: Any, settings: Settings
 ) -> Any:
-    try:
-        rows = len(X)
-    except Exception:  # noqa: BLE001 - the library says what is wrong
-        rows = 0
+    rows = len(X) if type(X) in _SIZED or _is_sized(type(X)) else 0
     agreed: bool | None = False
-    why = record.why or "too few calls so far"
-    if record.state == "ready" and rows >= settings.min_rows:
+    why, state = record.why or "too few calls so far", record.state
+    if state == "ready" and rows >= settings.min_rows:
         agreed, why, answer = _by_kernels(record, model, method, X, rows, settings)
         if agreed:
             return answer
     thread = ACTIVE.thread
     # the last step of a pipeline may have kernels for rows that the whole has none for
     thread.inside = (
-        agreed is not False or record.state != "ready" or "steps" not in vars(model)
+        state != "ready" or agreed is not False or "steps" not in vars(model)
     )
     start = perf_counter()
     try:
@@ -179,6 +221,7 @@ def _checked(
 def _compare(record: ModelRecord, model: Any, method: str, X: Any, answer: Any) -> None:
     """Compare rows of a new form; the call has the library's answer already."""
     kernels = record.kernels
+    COMPILER.at_work.append(None)
     ACTIVE.thread.inside = True
     try:
         if kernels is not None:
@@ -194,6 +237,7 @@ def _compare(record: ModelRecord, model: Any, method: str, X: Any, answer: Any) 
         _fail(record, error)
     finally:
         ACTIVE.thread.inside = False
+        COMPILER.at_work.pop()
 
 
 def _differ(record: ModelRecord, method: str, X: Any, why: str) -> None:
@@ -222,7 +266,9 @@ def _consider(record: ModelRecord, model: Any, settings: Settings) -> None:
     if not COMPILER.is_usable:
         record.leave("the process was forked while models compiled")
         return
-    COMPILER.at_work += 1
+    if record.state != "watched":
+        return  # another thread was faster
+    COMPILER.at_work.append(None)
     ACTIVE.thread.inside = True
     record.state = "compiling"
     try:
@@ -236,7 +282,7 @@ def _consider(record: ModelRecord, model: Any, settings: Settings) -> None:
         _refuse(record, error)
     finally:
         ACTIVE.thread.inside = False
-        COMPILER.at_work -= 1
+        COMPILER.at_work.pop()
 
 
 def _read(record: ModelRecord, model: Any, settings: Settings) -> None:

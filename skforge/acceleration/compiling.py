@@ -27,8 +27,8 @@ class Compiler:
         self._queue: SimpleQueue[CompileJob] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._stopped = False
-        #: How many threads read or compile models now.
-        self.at_work = 0
+        #: One item for each thread that reads, compiles or compares models now.
+        self.at_work: list[None] = []
         #: Whether this process may compile: not a child forked at the wrong time.
         self.is_usable = True
 
@@ -62,19 +62,19 @@ class Compiler:
     def after_fork_in_child(self) -> None:
         self.is_usable &= not self.at_work
         self._queue, self._thread = SimpleQueue(), None
-        self.at_work = 0
+        self.at_work = []
 
     def _run(self) -> None:
         _lower_priority()
         while not self._stopped:
             job = self._queue.get()
-            self.at_work += 1
+            self.at_work.append(None)
             try:
                 job(self.check)
             except StoppedError:
                 return
             finally:
-                self.at_work -= 1
+                self.at_work.pop()
 
 
 def _lower_priority() -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from skforge.acceleration.libraries import is_known
 from skforge.acceleration.watching import PACKAGES, UnwatchedError, Watch, is_booster
 from skforge.exceptions import UnsupportedModelError
 from skforge.outputs.answers import of_scores
@@ -41,7 +42,7 @@ class Kernels:
         """Read the model; :meth:`compile` does what takes longer."""
         if why := refusal(model):
             raise UnwatchedError(why)
-        self.watch = Watch(model)
+        self._kind, self.watch = type(model), Watch(model)
         forest = read_model(model)
         if forest.lacks_columns:
             raise UnsupportedModelError("The places of its categories are not known.")
@@ -103,7 +104,7 @@ class Kernels:
         """Return an answer, or None if the library is to answer."""
         predictor = self.predictor
         source, is_array = predictor.source, type(X) is np.ndarray
-        if np.geterr()["under"] != "ignore" or self._output_changes():
+        if not _errors_are_usual() or self._output_changes():
             return None  # the library's casts and steps may raise or warn
         if is_array:
             if X.dtype not in _FLOATS or X.ndim != 2 or not X.dtype.isnative:
@@ -142,7 +143,7 @@ class Kernels:
         """Tell whether the model, and its library's code, are those compiled."""
         start = perf_counter()
         known = [names.get(name) is own for names, name, own in self._functions]
-        same = all(known) and self.watch.same(model)
+        same = type(model) is self._kind and all(known) and self.watch.same(model)
         seconds = perf_counter() - start
         self.overhead = min(self.overhead or seconds, seconds)
         return same
@@ -227,11 +228,21 @@ def is_frame(X: Any) -> bool:
     return pandas is not None and type(X) is pandas.DataFrame
 
 
+def _errors_are_usual() -> bool:
+    """Tell whether NumPy is to raise no errors, and to warn of none by underflow."""
+    errors = np.geterr()
+    others = {errors["over"], errors["divide"], errors["invalid"]}
+    return errors["under"] == "ignore" and others <= {"warn", "ignore"}
+
+
 def refusal(model: Any) -> str:
     """Return why a model's answers are more than its trees', or ""."""
-    if getattr(model, "verbose", None) and hasattr(model, "estimators_"):
+    if not is_known(model):
+        return "it is of a subclass, which may do anything"
+    last = vars(model)["steps"][-1][1] if "steps" in vars(model) else model
+    if getattr(last, "verbose", None) and hasattr(last, "estimators_"):
         return "it prints what it does"
-    device = getattr(model, "device", None)
+    device = getattr(last, "device", None)
     if device is not None and str(device).partition(":")[0] != "cpu":
         return "it answers on a GPU"
     return ""

@@ -17,6 +17,8 @@ class ClassPlan(NamedTuple):
     changes: tuple[str, ...] = ()
     #: Properties whose setters change predictions, or which rows a model takes.
     settings: tuple[str, ...] = ()
+    #: Methods that hand out objects by which the model may change later.
+    exposes: tuple[str, ...] = ()
 
 
 def _estimator(name: str) -> ClassPlan:
@@ -99,6 +101,7 @@ LIBRARIES: dict[str, dict[str, tuple[ClassPlan, ...]]] = {
                     *("set_feature_names", "set_scale_and_bias", "__setstate__"),
                     "_set_trained_model_attributes",
                 ),
+                exposes=("get_metadata",),
             ),
             ClassPlan(
                 "CatBoost",

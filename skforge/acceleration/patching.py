@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import inspect
 import sys
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from importlib.abc import MetaPathFinder
 from types import FunctionType, ModuleType
 from typing import Any
 
-from skforge.acceleration.calls import OWN, answering, changing
+from skforge.acceleration.calls import OWN, answering, changing, leaving
 from skforge.acceleration.libraries import LIBRARIES, ClassPlan
 
 #: What was put where: the class, the name, the library's own and ours.
@@ -56,9 +56,11 @@ def _patch_module(module: ModuleType) -> None:
         if not isinstance(kind, type):
             continue  # of another release
         for name in plan.answers:
-            _patch_method(kind, name, answers=True)
+            _patch_method(kind, name, partial(answering, method=name))
         for name in plan.changes:
-            _patch_method(kind, name, answers=False)
+            _patch_method(kind, name, changing)
+        for name in plan.exposes:
+            _patch_method(kind, name, leaving)
         for name in plan.settings:
             own = vars(kind).get(name)
             if isinstance(own, property) and own.fset is not None:
@@ -66,19 +68,18 @@ def _patch_module(module: ModuleType) -> None:
                 _put(kind, name, own, property(own.fget, setter, own.fdel, own.__doc__))
 
 
-def _patch_method(kind: type, name: str, answers: bool) -> None:
+def _patch_method(kind: type, name: str, wrap: Any) -> None:
     own: Any = vars(kind).get(name)
     function = getattr(own, "fn", own)  # scikit-learn's available_if has one inside
     if not isinstance(function, FunctionType):
         return
-    wrapped = answering(function, name) if answers else changing(function)
-    ours: Any = _like(wrapped, function)
+    ours: Any = _like(wrap(function), function)
     if function is not own:
         if not hasattr(own, "check"):
             return
         ours = type(own)(ours, own.check, attribute_name=own.attribute_name)
         ours.__dict__.update({**vars(own), **vars(ours)})
-    if answers:
+    if isinstance(wrap, partial):
         OWN[kind, name] = function
     _put(kind, name, own, ours)
 

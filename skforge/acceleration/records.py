@@ -61,12 +61,21 @@ def add(model: Any, why: str) -> ModelRecord:
     return record
 
 
-def changed(part: Any) -> None:
-    """Drop what was compiled of a model, or of all models that have it as a part."""
+def records_with(part: Any) -> list[ModelRecord]:
+    """Return the records of a model, and of compiled ones that have it as a part."""
+    records = []
     for record in [*RECORDS.values()]:
         kernels = record.kernels
         has_it = kernels is not None and kernels.has_part(part)
-        if record.state != "left" and (has_it or record.reference() is part):
+        if has_it or record.reference() is part:
+            records.append(record)
+    return records
+
+
+def changed(part: Any) -> None:
+    """Drop what was compiled of a model, or of all models that have it as a part."""
+    for record in records_with(part):
+        if record.state != "left":
             record.start_again("the model was changed")
 
 

@@ -16,6 +16,7 @@ import ctypes
 import inspect
 import sys
 from collections.abc import Iterable
+from functools import partial
 from operator import is_
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
@@ -116,6 +117,9 @@ class Watch:
             return self._all_known(value.keys(), depth) and self._all_known(
                 value.values(), depth
             )
+        if type(value) is partial:
+            parts = (value.func, *value.args, *value.keywords.values())
+            return self._all_known(parts, depth)
         return type(value).__module__ == "ctypes"
 
     def _all_known(self, values: Iterable[Any], depth: int) -> bool:
@@ -137,6 +141,9 @@ class Watch:
                 self._add(part, model)
         elif type(value) in (tuple, set, frozenset):
             for part in value:
+                self._add(part, model)
+        elif type(value) is partial:
+            for part in (value.func, *value.args, *value.keywords.values()):
                 self._add(part, model)
         elif _is_tree(value):
             self._add_tree(value)

@@ -137,7 +137,7 @@ def fork(name):
     os._exit(0)
 
 fork("idle")
-COMPILER.at_work += 1
+COMPILER.at_work.append(None)
 fork("compiling")
 """
 
