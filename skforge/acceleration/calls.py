@@ -17,6 +17,7 @@ from skforge.acceleration.records import (
     records_with,
 )
 from skforge.acceleration.settings import ACTIVE, Settings
+from skforge.runtime.float_errors import own_arithmetic
 from skforge.runtime.log import INFO, WARNING, log
 
 Own = Callable[..., Any]
@@ -218,6 +219,7 @@ def _checked(
     return False, record.why, None
 
 
+@own_arithmetic
 def _compare(record: ModelRecord, model: Any, method: str, X: Any, answer: Any) -> None:
     """Compare rows of a new form; the call has the library's answer already."""
     kernels = record.kernels
@@ -261,6 +263,7 @@ def _fail(record: ModelRecord, error: Exception) -> None:
 # ------------------------------------------------------------ compiling
 
 
+@own_arithmetic
 def _consider(record: ModelRecord, model: Any, settings: Settings) -> None:
     """Compile a model once its library has taken as long as compiling will."""
     if not COMPILER.is_usable:

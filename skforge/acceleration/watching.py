@@ -159,6 +159,9 @@ class Watch:
         attributes = vars(value)
         read = {name: x for name, x in attributes.items() if name not in _UNREAD}
         for name, part in read.items():
+            if callable(getattr(type(value), name, None)):
+                kind = type(value).__name__
+                raise UnwatchedError(f"the {name} of its {kind} is not the class's")
             if not self._is_known(part):
                 kind = type(part).__name__
                 raise UnwatchedError(f"a part of it has {name}, a {kind}")

@@ -483,7 +483,14 @@ def test_models_that_print_or_are_not_watched_are_left(eager):
     talking = forest(verbose=1)
     strange = forest()
     strange.estimators_[0].owner = object()
+    own = make_pipeline(StandardScaler(), forest()).fit(X, Y)
+    own[-1].predict = lambda rows: np.zeros(len(rows))
     for model, why in (
+        (
+            own,
+            "not compiled: the predict of its RandomForestClassifier is not the "
+            "class's",
+        ),
         (talking, "not compiled: it prints what it does"),
         (strange, "not compiled: a part of it has owner, a object"),
     ):
@@ -493,6 +500,14 @@ def test_models_that_print_or_are_not_watched_are_left(eager):
 
 
 # ------------------------------------------------------------ switching
+
+
+def test_errors_of_floats_are_about_the_users_arithmetic(eager):
+    model = forest()
+    with np.errstate(under="raise"):
+        for _ in range(3):
+            model.predict_proba(X)
+    assert record_of(model).state == "ready"
 
 
 def test_a_thread_of_its_own_compiles(monkeypatch):
