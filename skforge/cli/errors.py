@@ -35,6 +35,9 @@ class FaultError(SkforgeError):
 #: Arguments of Python that are options of commands, as errors name them.
 _ARGUMENT = re.compile(r"\b(kind|target|contribs|overwrite)=(?:True|'([\w-]+)')")
 
+#: Arguments at the start of an error for a wrong choice.
+_CHOICE = re.compile(r"^(kind|level) (?=must be one of )")
+
 #: The parser's base class of errors for bad options.
 _UsageError: type[Any] = typer.BadParameter.__bases__[0]
 
@@ -98,16 +101,18 @@ def _one_line(error: Any) -> str:
         case _UsageError():
             path = "skforge" if error.ctx is None else error.ctx.command_path
             text = " ".join(error.format_message().split())
-            return f"{text.rstrip('.')}. See {path} --help."
+            ends = "" if text.endswith("?") else "."
+            return f"{text.rstrip('.')}{ends} See {path} --help."
         case OSError():
             where = "" if error.filename is None else f"{error.filename}: "
             return f"{where}{error.strerror or error}."
         case MemoryError():
             return "There is not enough memory; take fewer rows, or a smaller model."
         case _:
-            return _ARGUMENT.sub(
+            text = _ARGUMENT.sub(
                 lambda m: f"--{m[1]} {m[2]}" if m[2] else f"--{m[1]}", str(error)
             )
+            return _CHOICE.sub(r"--\1 ", text)
 
 
 def check_output(path: Path, *endings: str) -> None:

@@ -7,6 +7,7 @@ answers otherwise; 130 Ctrl-C.
 
 from __future__ import annotations
 
+import codecs
 import os
 import sys
 from io import TextIOWrapper
@@ -25,6 +26,7 @@ from skforge.cli.inspect import inspect
 from skforge.cli.options import with_options
 from skforge.cli.predict import predict
 from skforge.cli.run import run
+from skforge.cli.screen import like
 from skforge.cli.tune import plot, tune
 from skforge.cli.verify import verify
 from skforge.cli.warm import warm
@@ -50,13 +52,14 @@ app.command(
 
 
 def main() -> None:
+    codecs.register_error("like", like)
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:  # the caller closed it
             device = os.open(os.devnull, os.O_RDWR)
             setattr(sys, name, os.fdopen(device, "r" if name == "stdin" else "w"))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without "×" or "µ"
+            stream.reconfigure(errors="like")  # a terminal without "×" or "µ"
     library.alone = True
     app(prog_name="skforge")
 

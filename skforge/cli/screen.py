@@ -14,6 +14,23 @@ from rich.text import Text
 #: Wider than any table.
 _WIDEST = 100_000
 
+#: Letters like those that an encoding lacks.
+_LIKE = {"µ": "u", "×": "x", "–": "-", "…": "."}
+
+
+def like(error: UnicodeError) -> tuple[str, int]:
+    """Replace letters that the output cannot encode, as an error handler does.
+
+    >>> import codecs
+    >>> codecs.register_error("like", like)
+    >>> "1.2 µs, 3×, é".encode("ascii", "like")
+    b'1.2 us, 3x, ?'
+    """
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    letters = error.object[error.start : error.end]
+    return "".join(_LIKE.get(letter, "?") for letter in letters), error.end
+
 
 def screen(stderr: bool = False) -> Console:
     """Return the console of standard output, or of standard error."""

@@ -13,7 +13,7 @@ from skforge.cli.errors import check_output, naming
 from skforge.cli.models import drawable, fitted, open_model
 from skforge.cli.screen import say
 from skforge.cli.tables import name_of
-from skforge.exceptions import InvalidInputError
+from skforge.exceptions import InvalidInputError, check_choice
 from skforge.forest.reference import draw_rows
 from skforge.sources.row_spec import row_spec
 
@@ -50,6 +50,9 @@ def tune(
     from skforge import save
     from skforge.tuning import Tuner
     from skforge.tuning.result import report
+    from skforge.tuning.tuner import STRATEGIES
+
+    check_choice("--strategy", strategy, STRATEGIES)
 
     sizes = None if batch_sizes is None else options.sizes_of(batch_sizes)
     if output is not None:

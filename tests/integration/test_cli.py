@@ -337,3 +337,5 @@ def test_output_that_cannot_say_times(small_model):
     )
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"speedup" in done.stdout
+    assert len(re.findall(rb"predict_raw \|.*[\d.,]+x$", done.stdout, re.M)) == 2
+    assert b"?" not in done.stdout

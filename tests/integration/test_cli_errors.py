@@ -181,7 +181,8 @@ CASES = {
     "bench model.json --batch-sizes 99999999999999": (
         "A batch of 99,999,999,999,999 rows needs about "
     ),
-    "inspect model.json --level nope": "level must be one of schedule, loops, hir, ",
+    "inspect model.json --level nope": "--level must be one of schedule, loops, hir, ",
+    "bnch": "No such command 'bnch'. Did you mean 'bench'? See skforge --help.",
     "inspect model.json --target hip --level ptx": (
         ", insert-transfers, cuda. Got 'ptx' instead."
     ),
@@ -198,7 +199,10 @@ CASES = {
         "has no such steps; use another level, such as 'loops'."
     ),
     "inspect plain.skforge --level tuning": "plain.skforge has no tuning result",
-    "tune model.json --strategy luck": "strategy must be one of heuristic, learned, ",
+    "tune model.json --strategy luck": (
+        "error: --strategy must be one of heuristic, learned, exhaustive, random, "
+        "halving. Got 'luck' instead."
+    ),
     "tune model.json --n-jobs 0": ("--n-jobs is a number of threads, or -1; not 0."),
     "tune model.json --seed -1": "Invalid value for '--seed'",
     "tune model.json --seed 4294967296": "Invalid value for '--seed'",
@@ -218,7 +222,7 @@ CASES = {
     "export model.json -o lib --kind c --contribs": (
         "--contribs is not available with --kind c; use --kind object, 'shared' or "
     ),
-    "export model.json -o lib --kind nope": "kind must be one of object, shared",
+    "export model.json -o lib --kind nope": "error: --kind must be one of object, sh",
     "export model.json -o lib --target cuda": (
         "cannot be exported, because libraries run"
     ),
