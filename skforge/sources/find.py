@@ -94,8 +94,8 @@ class Fingerprint:
     """Remembers the parts of a model that another fit would replace.
 
     It detects replaced, added and removed trees, and numbers edited in arrays of up to
-    64 KiB. Detecting edits inside a tree would take as long as reading the model;
-    docs/exactness.md lists what goes unnoticed. Paths, ModelProtos and Forests do not
+    64 KiB. Detecting edits inside a tree would take as long as reading the model:
+    docs/appendix/unnoticed.md lists them. Paths, ModelProtos and Forests do not
     change. ``start`` is what runs before the forest: a pipeline's steps, or members.
     """
 

@@ -19,11 +19,12 @@ import pytest
 from skforge.compiler.schedule.directives import BY_NAME
 
 ROOT = Path(__file__).parents[2]
-PAGES = [
+DOCS = ROOT / "docs"
+PAGES = sorted(
     page
-    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+    for page in (ROOT / "README.md", *DOCS.glob("*.md"), *DOCS.glob("appendix/*.md"))
     if "```python\n" in page.read_text(encoding="utf-8")
-]
+)
 BLOCK = re.compile(
     r"^```python\n(?P<code>.*?)^```\n(?:```text\n(?P<text>.*?)^```\n)?",
     re.DOTALL | re.MULTILINE,

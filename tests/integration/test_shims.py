@@ -11,7 +11,7 @@ import pytest
 from numpy.testing import assert_array_equal
 from scipy.sparse import csr_matrix
 
-PAGE = Path(__file__).parents[2] / "docs" / "coming_from.md"
+PAGE = Path(__file__).parents[2] / "docs" / "appendix" / "drop_in.md"
 CLASSES = {"binary": 2, "multiclass": 3, "regression": 0, "lambdarank": 2}
 
 

@@ -274,7 +274,7 @@ def test_programs_of_the_documentation(
     folder, forest = price
     folder = Path(shutil.copytree(folder, tmp_path / "price"))
     shutil.copy(price[0].with_name("object") / "price.o", folder)
-    page = DOCS / ("export.md" if language == "c" else "wheels.md")
+    page = DOCS / ("export.md" if language == "c" else "appendix/rust_and_go.md")
     texts = re.findall(r"```(\w+)\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
     programs = [text for tag, text in texts if tag == language]
     if language == "c":
