@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, NoReturn
@@ -322,11 +322,10 @@ class PipelineSource(base.Source):
             for row, code in enumerate((texts.none, texts.nan, texts.unknown)):
                 rows[row::9, column] = rows[row::9, column] if code is None else code
         decoded = drawing._known.decoded(rows, self._form, gaps)
-        fine = [
-            self._known.read(decoded[i : i + 1]) is not None for i in range(len(rows))
-        ]
-        decoded = _safe_indexing(decoded, np.flatnonzero(fine))
-        read = self._known.read(decoded) if any(fine) else None
+        fine = readable(self._known.read, decoded, range(len(rows)))
+        if len(fine) < len(rows):
+            decoded = _safe_indexing(decoded, fine)
+        read = self._known.read(decoded) if fine else None
         if read is None:
             return False
         rows, said = read
@@ -394,6 +393,15 @@ class PipelineSource(base.Source):
 
     def repaired(self, rows: Array) -> Array:
         return self._known.repaired(rows)
+
+
+def readable(read: Callable[[Any], Any], X: Any, places: range) -> list[int]:
+    """Return the places of rows that are read; of a part that is not, the halves'."""
+    if read(X[places.start : places.stop]) is not None:
+        return [*places]
+    half = len(places) // 2
+    parts = (places[:half], places[half:]) if half else ()
+    return [place for part in parts for place in readable(read, X, part)]
 
 
 def _transformed(steps: Sequence[tuple[str, Any]], X: Any) -> Any:

@@ -9,6 +9,7 @@ import pytest
 
 from skforge.sources.column_readers import FrameReader, ReadColumns
 from skforge.sources.forms import Form
+from skforge.sources.pipeline import readable
 
 pd = pytest.importorskip("pandas")
 
@@ -166,3 +167,14 @@ def test_texts_and_numbers_in_each_other_s_place_are_not_read() -> None:
 def test_other_internals_are_left_alone() -> None:
     reader = FrameReader(["a"], [0], 1)
     assert read(reader, np.zeros((1, 1)), [None]) is None
+
+
+@pytest.mark.parametrize("odd", [[], [3], [0, 1, 7, 11], [*range(12)]])
+def test_rows_that_no_reader_takes_are_left_out_one_by_one(odd: list[int]) -> None:
+    rows = [*range(12)]
+
+    def reads(part: list[int]) -> list[int] | None:
+        return part if set(part).isdisjoint(odd) else None
+
+    fine = [row for row in rows if row not in odd]
+    assert readable(reads, rows, range(len(rows))) == fine
