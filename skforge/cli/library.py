@@ -372,28 +372,47 @@ def _onnx_file(path: Path, forest: Forest, spec: RowSpec) -> ModelLibrary:
     options.log_severity_level = 4
     cpu = ["CPUExecutionProvider"]
     session = onnxruntime.InferenceSession(str(path), options, providers=cpu)
-    (feed,), outputs = session.get_inputs(), session.get_outputs()
-    dtypes = {"double": "f8", "int32": "i4", "int64": "i8"}
-    dtype = dtypes.get(feed.type.removeprefix("tensor(").removesuffix(")"), "f4")
+    feeds, outputs = session.get_inputs(), session.get_outputs()
+    dtypes = {"double": "f8", "int32": "i4", "int64": "i8", "string": "O", "bool": "?"}
+    kinds = [
+        dtypes.get(feed.type.removeprefix("tensor(").removesuffix(")"), "f4")
+        for feed in feeds
+    ]
+    widths = [feed.shape[1] if len(feed.shape) > 1 else 1 for feed in feeds]
+    if len(feeds) == 1:
+        widths = [forest.n_columns]
+    ends = np.cumsum(widths).tolist()
+    texts = {
+        place
+        for kind, width, end in zip(kinds, widths, ends, strict=True)
+        for place in range(end - width, end)
+        if kind == "O"
+    }
 
-    def answer(place: int, X: Array) -> Array:
-        found = session.run([outputs[place].name], {feed.name: X})[0]
-        if isinstance(found, list):  # of a ZipMap
-            found = DataFrame(found).to_numpy(np.float32)
-        return found[:, 0] if found.shape[1:] == (1,) else found
+    def answer(places: slice, X: Mapping[str, Array]) -> Array:
+        found = session.run([output.name for output in outputs[places]], X)
+        if isinstance(found[0], list):  # of a ZipMap
+            return DataFrame(found[0]).to_numpy(np.float32)
+        several = len(found) > 1  # ZipMap's columns
+        scores = np.column_stack(found) if several else found[0]
+        return scores[:, 0] if scores.shape[1:] == (1,) else scores
 
     def given(rows: Rows) -> Any:
-        columns = [rows.numbers(i) for i in range(rows.plain.shape[1])]
+        places = range(rows.plain.shape[1])
+        columns = [rows.texts(i) if i in texts else rows.numbers(i) for i in places]
         return joined(columns, rows.plain.columns)
 
-    def taken(frame: Any) -> Array:
-        return frame.to_numpy().astype(dtype)
+    def taken(frame: Any) -> dict[str, Array]:
+        return {
+            feed.name: frame.iloc[:, end - width : end].to_numpy().astype(kind)
+            for feed, kind, width, end in zip(feeds, kinds, widths, ends, strict=True)
+        }
 
-    answers = {"predict": partial(answer, 0)}  # labels or scores
+    answers = {"predict": partial(answer, slice(1))}  # labels or scores
     if forest.classifies:
-        answers["predict_proba"] = partial(answer, -1)
-    width = forest.n_columns
-    return ModelLibrary("ONNX Runtime", answers, given, None, width, taken=taken)
+        answers["predict_proba"] = partial(answer, slice(1, None))
+    width, names = forest.n_columns, forest.feature_names
+    return ModelLibrary("ONNX Runtime", answers, given, names, width, taken=taken)
 
 
 #: What asks a model that is no estimator, and the libraries that open files.

@@ -61,6 +61,10 @@ class ForestSource(Source):
     def _compares_names(self) -> bool:
         return self.forest.source in COMPARES or self.forest.is_graph
 
+    def codes(self) -> dict[int, dict[str, Any]]:
+        known = text_codes(self.forest) if self.forest.is_graph else {}
+        return {column: codes.named() for column, codes in known.items()}
+
     def columns(self) -> MappingColumns | None:
         columns = super().columns()
         if columns is None or not self.forest.is_graph:

@@ -90,6 +90,7 @@ class _Walk:
         self.ensembles: list[Any] = []
         self.reads: _Value | None = None
         self.map_labels: list[Any] | None = None
+        self.n_columns = 0
         self._put_inputs()
 
     @property
@@ -99,26 +100,21 @@ class _Walk:
     def _put_inputs(self) -> None:
         if not self.inputs:
             damaged("The graph has no inputs")
-        start: int | None = 0
         lone = len(self.inputs) == 1
+        widths = [item.width for item in self.inputs]
+        known = all(width is not None and width <= _MOST for width in widths)
         for item in self.inputs:
-            known = item.width is not None and item.width <= _MOST
-            tensor = None
-            if known and start is not None and item.width is not None:
-                dtype = DTYPES[item.type]
-                if self._only_narrowed(item):
-                    dtype = DTYPES[FLOAT]
-                places = range(start, start + item.width)
+            tensor, width = None, item.width
+            if known and width is not None:
+                dtype = DTYPES[FLOAT if self._only_narrowed(item) else item.type]
+                places = range(self.n_columns, self.n_columns + width)
                 cells = [Column(i, dtype) for i in places]
-                shape = () if item.is_list else (item.width,)
+                shape = () if item.is_list else (width,)
                 tensor = Tensor(cells_of(cells, shape), item.type)
-                start += item.width
-            else:
-                start = None
+                self.n_columns += width
             plain = lone and item.type != STRING and not item.is_list
-            rows = _Value("rows", (item.type,), item.width, tensor, plain)
+            rows = _Value("rows", (item.type,), width, tensor, plain)
             self.values[item.name] = rows
-        self.n_columns = start or 0
 
     def _only_narrowed(self, item: _Input) -> bool:
         """Tell whether all that reads an input casts it to float first."""

@@ -107,8 +107,10 @@ def _identity(node: GraphNode) -> list[Tensor]:
 def _concat(node: GraphNode) -> list[Tensor]:
     parts = [node.tensor(i) for i in range(len(node.inputs))]
     axis = node.axis(node.get("axis", 1), parts[0].cells.ndim + 1)
-    shapes = {tuple(np.delete(part.cells.shape, axis)) for part in parts}
-    if len({part.type for part in parts}) > 1 or len(shapes) > 1:
+    shapes = [[*part.cells.shape] for part in parts]
+    alike = len({part.type for part in parts}) == len({*map(len, shapes)}) == 1
+    others = {(*shape[:axis], *shape[axis + 1 :]) for shape in shapes}
+    if not alike or len(others) > 1:
         damaged(f"the inputs of the {node.title} differ")
     if sum(part.cells.size for part in parts) > _MOST:
         node.fail("makes more columns than memory holds")
