@@ -35,6 +35,18 @@ def text_codes(forest: Forest) -> dict[int, TextCodes]:
     return codes
 
 
+def mapping_rule(codes: TextCodes) -> dict[str, Any]:
+    """Return how mappings' texts become codes; None and NaN are two texts there."""
+    table = {text: code for text, code in codes.table.items() if text is not None}
+    if codes.none is None:  # if one is refused, both are left to the reader of frames
+        return {"table": table, "missing": None, "unknown": codes.unknown}
+    return {
+        "table": {**table, None: codes.none},
+        "missing": codes.nan,
+        "unknown": codes.unknown,
+    }
+
+
 class GraphRows:
     def __init__(self, forest: Forest) -> None:
         self._forest = forest

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from skforge._compat import cached_property
-from skforge.engine.graph_rows import text_codes
 from skforge.engine.readers import RowReader, reader_of
 from skforge.engine.rows import COMPARES
 from skforge.exceptions import InvalidInputError
@@ -62,16 +61,21 @@ class ForestSource(Source):
         return self.forest.source in COMPARES or self.forest.is_graph
 
     def codes(self) -> dict[int, dict[str, Any]]:
-        known = text_codes(self.forest) if self.forest.is_graph else {}
-        return {column: codes.named() for column, codes in known.items()}
+        if not self.forest.is_graph:
+            return {}
+        from skforge.engine.graph_rows import text_codes
+
+        return {i: codes.named() for i, codes in text_codes(self.forest).items()}
 
     def columns(self) -> MappingColumns | None:
         columns = super().columns()
         if columns is None or not self.forest.is_graph:
             return columns
+        from skforge.engine.graph_rows import mapping_rule, text_codes
+
         codes = text_codes(self.forest)
         rules = tuple(
-            replace(rule, categories=None, **codes[rule.place].rule())
+            replace(rule, categories=None, **mapping_rule(codes[rule.place]))
             if rule.place in codes
             else rule
             for rule in columns.rules
