@@ -68,7 +68,7 @@ LIBRARIES: dict[str, dict[str, tuple[ClassPlan, ...]]] = {
                     *("load_config", "reset", "__setstate__"),
                     *("load_rabit_checkpoint", "_assign_dmatrix_features"),
                 ),
-                settings=("feature_names", "feature_types"),
+                settings=("feature_names", "feature_types", "best_iteration"),
             ),
         ),
     },

@@ -1,0 +1,97 @@
+"""Parts of ``accelerate()``: tallies, the report, and which methods change Boosters."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import FunctionType
+from typing import Any
+
+import pytest
+
+from skforge.acceleration.libraries import LIBRARIES
+from skforge.acceleration.report import AccelerationReport, MethodReport
+from skforge.acceleration.tally import Tally
+
+#: Methods that change no prediction of their Booster.
+READING: dict[str, set[str]] = {
+    "xgboost": {
+        *("copy", "save_config", "attr", "attributes", "eval", "eval_set", "predict"),
+        *("inplace_predict", "save_model", "save_raw", "num_boosted_rounds"),
+        *("num_features", "dump_model", "get_dump", "get_fscore", "get_score"),
+        *("trees_to_dataframe", "get_split_value_histogram", "get_categories"),
+        *("save_rabit_checkpoint", "__copy__", "__deepcopy__", "__getstate__"),
+        *("__getitem__", "__iter__", "__init__", "__del__"),
+    },
+    "lightgbm": {
+        *("free_dataset", "trees_to_dataframe", "current_iteration", "num_trees"),
+        *("num_model_per_iteration", "upper_bound", "lower_bound", "eval"),
+        *("eval_train", "eval_valid", "save_model", "model_to_string", "dump_model"),
+        *("get_leaf_output", "num_feature", "feature_name", "feature_importance"),
+        *("get_split_value_histogram", "__init__", "__del__", "__copy__"),
+        *("__deepcopy__", "__getstate__"),
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("library", "module"), [("xgboost", "xgboost.core"), ("lightgbm", "lightgbm.basic")]
+)
+def test_every_method_of_a_booster_is_known_to_change_it_or_not(library, module):
+    pytest.importorskip(library)
+    (plan,) = LIBRARIES[library][module]
+    kind = import_module(module).Booster
+    public = {
+        name
+        for name, value in vars(kind).items()
+        if isinstance(value, FunctionType)
+        and (not name.startswith("_") or name.endswith("__"))
+    }
+    known = {*plan.answers, *plan.changes} | READING[library]
+    assert public - known == set(), "say whether they change what a Booster predicts"
+    setters = {
+        name
+        for name, value in vars(kind).items()
+        if isinstance(value, property) and value.fset is not None
+    }
+    assert setters - {"best_score"} <= {*plan.settings}
+
+
+def test_kernels_answer_the_sizes_for_which_they_are_faster():
+    tally = Tally()
+    assert tally.pays(8, 1.0)  # nothing is known
+    tally.library(8, 0.5, "too few calls so far")
+    assert tally.pays(8, 0.4) and not tally.pays(8, 0.6)
+    assert tally.pays(1000, 0.4) and not tally.pays(1000, 0.6)  # it takes no less
+    assert tally.pays(1, 0.6)  # nothing is known of fewer rows
+    for _ in range(3):
+        tally.kernels(9, 0.7)
+    assert not tally.pays(8, 0.4)
+    tally.kernels(9, 0.1), tally.kernels(9, 0.1), tally.kernels(9, 0.1)
+    assert tally.pays(8, 0.6)
+    assert tally.saved() == pytest.approx(6 * 0.5 - 2.4)
+
+
+def test_tallies_add_up():
+    tally, other = Tally(), Tally()
+    for each in (tally, other):
+        each.library(3, 0.5, "a")
+        each.kernels(3, 0.25)
+    other.library(3, 0.5, "b")
+    other.differed = 1
+    tally.add(other)
+    assert tally.by_library == {2: [3, 9, 1.5]}
+    assert tally.by_kernels == {2: [2, 6, 0.5]}
+    assert (tally.differed, tally.whys) == (1, {"a": 2, "b": 1})
+
+
+def test_the_report_is_a_table():
+    rows: list[Any] = [
+        ("Forest", "predict", 1200, 5000, 0.1, 3, 9, 2.0, 41.25, 0, {"too few": 3}),
+        ("Booster", "predict", 0, 0, 0.0, 1, 1, 0.1, 0.0, 0, {}),
+    ]
+    assert str(AccelerationReport(MethodReport(*row) for row in rows)) == (
+        "model    method   by kernels               by library       seconds saved\n"
+        "Forest   predict  1,200 calls, 5,000 rows  3 calls, 9 rows  41.25\n"
+        "    3 calls: too few\n"
+        "Booster  predict  0 calls, 0 rows          1 calls, 1 rows  0.00"
+    )
