@@ -11,17 +11,15 @@ from skforge.exceptions import InvalidInputError
 
 
 def run(
-    program: Annotated[
-        list[str] | None, typer.Argument(metavar="SCRIPT|-m MODULE [ARGUMENTS]")
-    ] = None,
+    program: Annotated[list[str] | None, typer.Argument(metavar="PROGRAM")] = None,
     report: bool = False,
     min_rows: int = 1,
     min_calls: int = 3,
 ) -> None:
     """Run a Python program; kernels answer for its models, with the same bits.
 
-    All that follows SCRIPT or -m MODULE belongs to the program. Processes that it
-    starts are accelerated, too; SKFORGE_OFF=1 switches it off.
+    PROGRAM is a script, or -m and a module; what follows it is its own. Processes
+    that it starts are accelerated, too; SKFORGE_OFF=1 switches it off.
 
     :param report: At the end, print what kernels and libraries have answered.
     :param min_rows: Leave calls with fewer rows to the library.

@@ -106,11 +106,11 @@ class OfRows:
         if form not in self.of_forms:
             if len(self.of_forms) >= _MOST_FORMS:
                 return None
-            self._look_into(form)
+            return self._look_into(form)
         return self.of_forms[form]
 
     @own_arithmetic
-    def _look_into(self, form: Any) -> None:
+    def _look_into(self, form: Any) -> Self | None:
         self.fingerprint.check()
         self.of_forms[form] = None  # for other threads in the meantime
         source, who = self.source.of_form(form), "the model itself"
@@ -126,6 +126,7 @@ class OfRows:
         from skforge.sources.forms import form_text
 
         log(INFO, "rows of the form %s are answered by %s", form_text(form), who)
+        return self.of_forms[form]
 
     def rows(self, X: Any, method: str, known: ReadArray | None = None) -> Any:
         """Return numbers for the engine, which may be read already, and warn.

@@ -57,12 +57,18 @@ MODELS: dict[str, Any] = {
 METHODS = ("predict", "predict_proba", "decision_function", "score_samples")
 
 
-@pytest.fixture
-def eager() -> Iterator[None]:
+@pytest.fixture(autouse=True)
+def restored() -> Iterator[None]:
+    """Leave nothing to other tests: methods, models, nor what the report tells."""
     GONE.clear()
-    api.start((), EAGER)
     yield
     skforge.restore()
+    GONE.clear()
+
+
+@pytest.fixture
+def eager() -> None:
+    api.start((), EAGER)
 
 
 def forest(**more: Any) -> Any:

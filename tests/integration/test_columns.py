@@ -216,7 +216,7 @@ ERRORS: dict[str, tuple[dict[str, Any], str]] = {
         "pass float('inf'), or None if it is missing.",
     ),
     "two dimensions": (
-        COLUMNS | {"income": np.zeros((3, 1))},
+        COLUMNS | {"income": np.zeros((3, 2))},
         "'income' of row 0 is of type list, but a row has one value there; for "
         "columns of values pass one mapping of sequences.",
     ),

@@ -79,7 +79,7 @@ def test_one_row_and_missing_rows_suffice():
     compiled = CompiledForest(
         MODEL, tuning=Tuner(Random(1), WALKS, budget=5), batch_sizes=[4]
     )
-    assert "drawn" in compiled.fit(X[:1]).tuning_result_.notes[0]
+    assert "random" in compiled.fit(X[:1]).tuning_result_.notes[0]
     assert np.array_equal(compiled.predict(X), MODEL.predict(X))
 
 
