@@ -31,7 +31,7 @@ import hashlib, time, warnings
 import numpy as np, pandas as pd
 from sklearn.datasets import make_classification
 from sklearn.ensemble import RandomForestClassifier
-X, y = make_classification(4000, 20, n_informative=8, random_state=0)
+X, y = make_classification(12000, 20, n_informative=8, random_state=0)
 names = [f"c{i}" for i in range(20)]
 frame = pd.DataFrame(X, columns=names)
 out = hashlib.sha256()
@@ -49,7 +49,7 @@ PROGRAMS = {
 from sklearn.inspection import permutation_importance
 model = {FOREST}.fit(X[:1500], y[:1500])
 start = time.process_time()
-found = permutation_importance(model, X[:3000], y[:3000], random_state=0)
+found = permutation_importance(model, X, y, random_state=0)
 keep(found.importances)
 """,
     "PartialDependenceDisplay": f"""
