@@ -78,6 +78,8 @@ ENCODERS = {
         min_frequency=90, handle_unknown="use_encoded_value", unknown_value=np.nan
     ),
     "target": pre.TargetEncoder(cv=2, random_state=0),
+    "one-hot-narrow": pre.OneHotEncoder(handle_unknown="ignore", dtype=np.float32),
+    "one-hot-whole": pre.OneHotEncoder(handle_unknown="ignore", dtype=np.int8),
 }
 
 

@@ -310,6 +310,8 @@ def _of_one(step: str, transformer: Any, matrix: Matrix, plan: ColumnPlan) -> Ma
     answer = stage.transform(examples)
     dense = _dense(answer)
     dtypes = {column.dtype for column in inputs} | {plan.dtype, *map(np.dtype, "d?O")}
+    if (own := transformers.own_dtype(transformer)) is not None:
+        dtypes.add(own)
     kinds = [dense.dtype] * len(inputs)
     if transformers.by_column(transformer):
         kinds = [part.dtype for part in stage.by_column(examples)]
@@ -319,7 +321,8 @@ def _of_one(step: str, transformer: Any, matrix: Matrix, plan: ColumnPlan) -> Ma
     if dense.shape[1] != len(read):
         fail(f"returns {dense.shape[1]} columns, not {len(read)}")
     whole = _whole_numbers(stage, plan)
-    if dense.dtype == np.bool_:  # beside whole numbers, these stay whole
+    if dense.dtype.kind in "biu" and dense.dtype in (np.bool_, own):
+        # beside whole numbers, these stay whole
         whole = [frozenset()] * len(inputs)
     outputs = tuple(
         Column(

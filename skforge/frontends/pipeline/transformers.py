@@ -173,6 +173,15 @@ def is_rough(transformer: Any) -> bool:
     return kind_of(transformer).rough or function_of(transformer) in _ROUGH
 
 
+def own_dtype(transformer: Any) -> Any:
+    """Return the dtype that an encoder was told to return, None for all others.
+
+    A KBinsDiscretizer reads its rows in that dtype, too.
+    """
+    told = getattr(transformer, "dtype", None) if kind_of(transformer).encodes else None
+    return None if told is None else np.dtype(told)
+
+
 def by_column(transformer: Any) -> bool:
     """Tell whether each column of a frame is transformed in its own dtype."""
     return function_of(transformer) is not None and not transformer.validate
@@ -270,8 +279,6 @@ def _texts(values: Any) -> list[str] | None:
 
 
 def refuse(step: str, transformer: Any) -> None:
-    from sklearn.utils._set_output import _get_output_config
-
     name = class_name(transformer)
     if lookups.is_lookup(transformer):
         if (why := lookups.refusal(transformer)) is not None:
@@ -279,25 +286,33 @@ def refuse(step: str, transformer: Any) -> None:
         return
     if name not in _KINDS:
         fail(step, transformer, "is not one of the transformers that can be folded")
-    if (function := function_of(transformer)) is not None:
-        called = getattr(function, "__name__", repr(function))
-        if not any(function is known for known in _EXACT + _ROUGH):
-            fail(step, transformer, f"calls {called}")
-        if transformer.kw_args:
-            fail(step, transformer, f"calls {called} with kw_args")
-        output = _get_output_config("transform", transformer)["dense"]
-        frames = output == "pandas" and hasattr(transformer, "feature_names_in_")
-        frames = frames and not transformer.validate  # which makes arrays of frames
-        if output != "default" and not frames:
-            fail(step, transformer, f"is set to {output}, and warns that it has arrays")
-    if "._encoders." in name and (kind := np.dtype(transformer.dtype)) != "f8":
-        fail(step, transformer, f"returns columns of dtype {kind}")
+    if function_of(transformer) is not None:
+        _refuse_function(step, transformer)
+    own = own_dtype(transformer)
+    if own is not None and (own.kind not in "fiub" or own.itemsize > 8):
+        fail(step, transformer, f"returns columns of dtype {own}")
     if name.startswith("sklearn.impute."):
         marker = transformer.missing_values
         known = marker is None or isinstance(marker, (int, float, str, np.number))
         known = known or (_is_na(marker) and name.endswith(".SimpleImputer"))
         if not known or isinstance(marker, bool):
             fail(step, transformer, f"marks missing values by {marker!r}")
+
+
+def _refuse_function(step: str, transformer: Any) -> None:
+    from sklearn.utils._set_output import _get_output_config
+
+    function = transformer.func
+    called = getattr(function, "__name__", repr(function))
+    if not any(function is known for known in _EXACT + _ROUGH):
+        fail(step, transformer, f"calls {called}")
+    if transformer.kw_args:
+        fail(step, transformer, f"calls {called} with kw_args")
+    output = _get_output_config("transform", transformer)["dense"]
+    frames = output == "pandas" and hasattr(transformer, "feature_names_in_")
+    frames = frames and not transformer.validate  # which makes arrays of frames
+    if output != "default" and not frames:
+        fail(step, transformer, f"is set to {output}, and warns that it has arrays")
 
 
 def is_marker(transformer: Any) -> bool:
