@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 import skforge
-from skforge import CompiledForest
 from skforge.cli.main import app
+from tests.plain import plain
 
 cb = pytest.importorskip("catboost")
 pd = pytest.importorskip("pandas")
@@ -50,17 +50,17 @@ def trained(categories, names=NAMES, dropped="rooms"):
 
 def as_users_have_it(model, rows, tmp_path):
     """Yield the model live, stripped, unpickled, saved and loaded, and from files."""
-    live = CompiledForest(model, tuning="off").fit(rows)
+    live = plain(model).fit(rows)
     skforge.save(live, tmp_path / "model.skforge")
     yield "live", live
     yield "unpickled", pickle.loads(pickle.dumps(live))
     yield "loaded", skforge.load(tmp_path / "model.skforge")
-    yield "dropped", CompiledForest(model, tuning="off").fit(rows).drop_estimator()
+    yield "dropped", plain(model).fit(rows).drop_estimator()
     for form in ("cbm", "json"):
         path = str(tmp_path / f"model.{form}")
         model.save_model(path, format=form)
         if form == "cbm":  # CatBoost writes other digits to JSON
-            yield form, CompiledForest(path, tuning="off").fit(rows)
+            yield form, plain(path).fit(rows)
             yield "module", skforge.compile_forest(path)
         else:
             assert skforge.load_forest(path).n_columns == 4
@@ -139,7 +139,7 @@ def test_the_command_line_needs_no_dropped_column(categories, dropped, file, tmp
     elif file == "model.joblib":
         joblib.dump(model, tmp_path / file)
     else:
-        skforge.save(CompiledForest(model, tuning="off").fit(frame), tmp_path / file)
+        skforge.save(plain(model).fit(frame), tmp_path / file)
     for rows in (frame, frame.drop(columns=dropped)):
         rows.to_csv(tmp_path / "rows.csv", index=False)
         out = tmp_path / "out.csv"
@@ -157,7 +157,7 @@ def test_dask_needs_no_dropped_column(categories, dropped):
     from skforge.distributed import dask as parts
 
     model, frame, expected = trained(categories, dropped=dropped)
-    fast = CompiledForest(model, tuning="off").fit(frame)
+    fast = plain(model).fit(frame)
     for rows in (frame, frame.drop(columns=dropped), frame[frame.columns[::-1]]):
         found = parts.predict(fast, dask.from_pandas(rows, npartitions=2)).compute()
         assert same(found.to_numpy(), expected)
@@ -166,7 +166,7 @@ def test_dask_needs_no_dropped_column(categories, dropped):
 @pytest.mark.parametrize("categories", [False, True])
 def test_wheels_need_no_dropped_column(categories, tmp_path, monkeypatch):
     model, frame, expected = trained(categories)
-    fast = CompiledForest(model, tuning="off").fit(frame)
+    fast = plain(model).fit(frame)
     folder = skforge.export(fast, tmp_path / "wheel", kind="wheel", name="homes")
     (wheel,) = folder.glob("*.whl")
     zipfile.ZipFile(wheel).extractall(tmp_path / "site")
@@ -187,7 +187,7 @@ def test_arrow_tables_that_skforge_alone_reads(categories, saved, tmp_path):
     """They are not compared, and answered; by ``save``, raw scores were."""
     arrow = pytest.importorskip("pyarrow").Table
     model, frame, expected = trained(categories)
-    live = CompiledForest(model, tuning="off").fit(frame)
+    live = plain(model).fit(frame)
     if saved:
         skforge.save(live, tmp_path / "model.skforge")
     with warnings.catch_warnings():

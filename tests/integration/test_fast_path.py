@@ -25,6 +25,7 @@ from skforge.engine.shares import Shares
 from skforge.prediction.predictor import ForestPredictor
 from tests import kinds
 from tests.comparing import refusal
+from tests.plain import plain
 
 X = kinds.X.astype(np.float32)
 TWO, WIDTH = kinds.TWO, kinds.WIDTH
@@ -140,7 +141,7 @@ def test_an_entry_is_there_for_every_method_that_can_have_one(name):
     ],
 )
 def test_probabilities_lie_in_memory_as_the_sources(name):
-    model = CompiledForest(source(name)).fit(X)
+    model = plain(source(name)).fit(X)
     model.warm_up([1, 2, 9, 64])
     for n in (1, 2, 9, 64):
         for first in range(0, len(X) - n, 50):

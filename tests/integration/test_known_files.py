@@ -12,15 +12,16 @@ from sklearn.datasets import make_classification
 from sklearn.ensemble import RandomForestClassifier
 
 import skforge
-from skforge import CompiledForest, InvalidModelError, _container, compile_forest
+from skforge import InvalidModelError, _container, compile_forest
 from skforge.forest import record
 from skforge.forest.forest import Forest
 from skforge.runtime import object_cache
+from tests.plain import plain
 
 X, Y = make_classification(300, 6, random_state=0)
 X = X.astype(np.float32)
 MODEL = RandomForestClassifier(5, max_depth=6, random_state=0).fit(X, Y)
-FAST = CompiledForest(MODEL, tuning="off").fit(X)
+FAST = plain(MODEL).fit(X)
 
 
 @pytest.fixture(params=["small", "large"])
@@ -155,7 +156,7 @@ def test_other_files_are_checked_whole(how, path, read, monkeypatch):
 
 
 def test_another_manifest_is_another_file(path, read):
-    skforge.save(CompiledForest(MODEL, tuning="off", n_jobs=2).fit(X), path)
+    skforge.save(plain(MODEL, n_jobs=2).fit(X), path)
     read.clear()
     skforge.load(path)
     assert read == ["forest"]
