@@ -297,7 +297,7 @@ class Summary:
     times : tuple of CallTime
         Times of a call by batch size.
     source : str
-        The class of the model whose function was timed, too, or "".
+        The class of the model whose function was timed with ours, or "".
     """
 
     model: str

@@ -81,7 +81,7 @@ class ForestBuilder:
     class_labels : sequence of str, int, float or bool, optional
         What ``predict`` of a ``CompiledForest`` returns, by default 0, 1, ...
     missing_value : float, default=nan
-        The value that marks missing values in rows, beside NaN.
+        The value that marks missing values in rows, besides NaN.
 
     Raises
     ------

@@ -55,7 +55,7 @@ class TuningResult:
         Seconds spent on these candidates, without the default schedules and the final
         comparison.
     notes : tuple of str
-        Remarks, such as drawn rows, an interruption or the use of a record.
+        Remarks, such as random rows, an interruption or the use of a record.
     complete : bool
         Whether the search finished within its budget.
     """

@@ -60,7 +60,7 @@ class Tuner:
         only where it also times another one.
     records : TuningRecords, path, "auto" or None, default="auto"
         A file of results. A record for a forest of the same shape is reused without
-        measuring; new results are added. "auto" is the user's store beside the cache of
+        measuring; new results are added. "auto" is the user's store in the cache of
         machine code, which the heuristic on the target's whole space reads and writes:
         a result is reused for forests of a similar shape (same columns, dtypes and
         kinds of tests; trees, nodes and depths within a factor of 1.25), on the same

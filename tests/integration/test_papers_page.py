@@ -110,7 +110,7 @@ def test_rows_of_tables_have_as_many_cells_as_their_heads():
 
 def test_each_figure_that_has_a_command_is_on_the_page():
     figures = {*re.findall('"(fig\\d+)"', PAPER.read_text(encoding="utf-8"))}
-    section = PAGE.split("### The evaluation\n")[1].split("\n## ")[0]
+    section = PAGE.split("## The evaluation\n")[1].split("\n## ")[0]
     commands = dict(
         re.findall(r"^\| Fig\. ([\d, ]+):.*?paper (fig\d+)`", section, re.M)
     )
