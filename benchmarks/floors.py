@@ -84,14 +84,15 @@ def floors(
             hops = f.trees * f.walk_depth
             made["walk"] = floor(2 * hops, "loads of nodes and values", 2)
         case "bitsliced":
-            tests = f.lines + f.direct + f.single_sets + 8 * f.set_tables
+            of = f.bit_tests(plan.tests_of)
+            tests = of.lines + of.direct + of.single_sets + 8 * of.set_tables
             logic = 1 if f.target.has_mask_registers else 3
             vectors, each = -(-n // lanes) / n, f"for {lanes} rows"
             made["lines"] = most(
                 planes(tests, "predicates stored", 1),
-                floor(f.direct * vectors, f"compares {each}", 2),
+                floor(of.direct * vectors, f"compares {each}", 2),
             )
-            steps = 2 * f.search_levels * vectors
+            steps = 2 * of.levels * vectors
             made["search"] = floor(steps, f"compares and shuffles {each}", 2)
             made["fold"] = planes(
                 f.folded_nodes + f.listed,

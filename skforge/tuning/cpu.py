@@ -43,12 +43,16 @@ def pruned(setting: Setting, schedules: Sequence[Schedule]) -> dict[str, Bools]:
     padding = 2.0 ** np.minimum(unrolled, 30) / max(1.0, forest.leaves_per_tree)
     size = nodes * np.maximum(1.0, padding) * (forest.value_bytes + NODE_EXTRA)
     block = np.where(of["row_block"] > 0, of["row_block"], n)
-    table = (of["cache_predicates"] > 0) * block * forest.n_predicates / 8
+    in_tiles = of["cache_predicates"] == 2
+    tile = np.where(in_tiles, of["tree_block"], forest.n_trees)
+    part = np.minimum(1, tile / max(1, forest.n_trees))
+    table = (of["cache_predicates"] > 0) * block * part * forest.n_predicates / 8
     kinds = heuristic.allowed_kinds(forest, setting.target)
     allowed = [heuristic.allows(schedule, kinds) for schedule in schedules]
     return {
         "its trees or tables take too much memory": (walks & (size > FOREST_BYTES))
         | (table > TABLE_LIMIT),
+        "its tiles of trees have all trees": in_tiles & (tile >= forest.n_trees),
         "this forest does not allow such walks": ~np.array(allowed, bool),
     }
 

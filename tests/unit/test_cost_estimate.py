@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from skforge.compiler.backend import backend_of
+from skforge.compiler.binning.search import Registers
 from skforge.compiler.cost.counts import ForestCounts, counted
 from skforge.compiler.cost.estimate import (
     COEFFICIENTS,
@@ -22,6 +23,10 @@ from skforge.compiler.cost.profile import MODELLED, MachineProfile
 from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.defaults.cpu import candidates
 from skforge.compiler.defaults.walks import walking_schedules
+from skforge.compiler.layouts.bitsliced.predicate_table import (
+    TreeTileTests,
+    plan_predicates,
+)
 from skforge.compiler.schedule.families import (
     bitsliced_schedule,
     lanes_schedule,
@@ -176,8 +181,40 @@ def test_float64_rows_are_searched_as_float32_where_kernels_do(level: str) -> No
     )
     wide = replace(made, n_features=1 << 14)
     narrow, whole = (ForestCounts(f, Target.x86_64(level)) for f in (made, wide))
-    assert narrow.direct == 0 and narrow.lines == 130
+    assert narrow.bit_tests(0).direct == 0 and narrow.bit_tests(0).lines == 130
     assert narrow.bit_lanes == 2 * whole.bit_lanes
+
+
+def test_tiles_of_trees_are_counted_as_they_are_laid_out() -> None:
+    made = counted_forest((300, 200, 40), n_trees=20, seed=2)
+    counts = ForestCounts(made, V4)
+    whole, tiled = counts.bit_tests(0), counts.bit_tests(6)
+    assert counts.bit_tests(20) is whole and counts.bit_tests(99) is whole
+    order = np.arange(made.n_trees, dtype=np.int32)
+    tests = TreeTileTests.of(made, order, 6)
+    table = plan_predicates(made, Registers.of(V4, made.threshold.dtype), tiles=tests)
+    assert tiled.tiles == table.tree_tiles == -(-made.n_trees // 6)
+    assert tiled.most == table.tests_of_tiles.max() < whole.most == made.n_predicates
+    assert tiled.lines + tiled.direct == len(table.tests) > made.n_predicates
+    assert tiled.levels > whole.levels
+
+
+def test_tiles_of_trees_pay_where_l3_is_slow_and_lines_outgrow_l2() -> None:
+    made = counted_forest([900] * 30)  # lines of 1.6 MiB
+    slow = MachineProfile.of(V4)
+    fast = replace(slow, line_l3=slow.line_l2)
+    times = {}
+    for name, l2, profile in (
+        ("slow", 512, slow),
+        ("fast", 512, fast),
+        ("l2", 8192, slow),
+    ):
+        estimate = CostEstimate(made, replace(V4, l2_bytes=l2 << 10), profile)
+        chosen = [bitsliced_schedule(512, trees) for trees in (0, 25)]
+        one, tiled = (float(estimate.seconds(s, 4096)) for s in chosen)
+        times[name] = tiled / one
+    assert times["slow"] < 0.9 < times["fast"]
+    assert times["l2"] > 1  # searches of more columns
 
 
 def test_scattered_lines_of_memory_take_longer_with_avx2_only() -> None:

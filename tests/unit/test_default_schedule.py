@@ -24,6 +24,7 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.forest.forest import Forest
 from tests.exactness.forests import MAKERS, drawn, forest, forest_of, tree
+from tests.exactness.sliced import counted
 from tests.turns import in_turns
 
 V3, V4 = Target.x86_64("v3"), Target.x86_64("v4")
@@ -79,6 +80,19 @@ def test_few_rows_take_lanes_and_batches_take_bits() -> None:
             for schedule in default_schedules(drawn(100, 6), target).values()
         ][1:]
         assert blocks == sorted(blocks)
+
+
+def test_predicates_go_by_tiles_of_trees_where_lines_outgrow_l2() -> None:
+    made = counted([900] * 30)  # lines of 1.6 MiB
+
+    def evaluated(kib: int, target: Target = V4) -> list[int]:
+        table = default_schedules(made, replace(target, l2_bytes=kib << 10))
+        plans = map(plan_of, table.values())
+        return [plan.tests_of for plan in plans if plan.kind == "bitsliced"]
+
+    assert max(evaluated(512)) in default_schedule.TREE_TILES
+    assert evaluated(512)[0] == 0  # lines of few rows fit
+    assert set(evaluated(8192)) == set(evaluated(8192, V3)) == {0}
 
 
 def test_each_range_has_the_cheapest_schedule_but_for_little() -> None:

@@ -141,6 +141,19 @@ class PieceCounts:
         return cls(max(1, len(begins)), most, len(top), below)
 
 
+@dataclass(frozen=True, slots=True)
+class BitTests:
+    """The predicates of bit logic, of all trees or of one tile after another."""
+
+    tiles: int
+    lines: float  # thresholds that are searched
+    levels: float  # of the searches of all columns together
+    direct: float  # thresholds that are compared
+    set_tables: float  # tables of eight sets, by 64 entries
+    single_sets: float  # sets that have none
+    most: float  # lines of a tile
+
+
 class ForestCounts(ForestShape):
     def __init__(self, forest: Forest, target: Target) -> None:
         super().__init__(forest)
@@ -163,9 +176,10 @@ class ForestCounts(ForestShape):
         of_column = of_column[of_column > 0]
         if forest.n_features <= WIDE and narrows(forest, "le"):  # as float32
             registers = Registers.of(target, np.dtype(np.float32))
-        self.bit_lanes = registers.lanes
-        self.lines, self.search_levels, self.direct = _thresholds(of_column, registers)
-        self.set_tables, self.single_sets = _sets(forest)
+        self.bit_lanes, self._registers = registers.lanes, registers
+        searches, sets = _thresholds(of_column, registers), _sets(forest)
+        most = searches[0] + searches[2] + sets[1] + 8 * sets[0]
+        self._bit_tests = {0: BitTests(1, *searches, *sets, most)}
         self.set_share = 1 - float(np.mean(ordered)) if len(ordered) else 0.0
         self.folded_nodes, self.listed, self.look_ups, mostly = _bit_trees(forest)
         #: Whether one instruction of vectors chooses for 64 rows, too.
@@ -207,6 +221,30 @@ class ForestCounts(ForestShape):
         permutes = target.has("avx2") and most <= tile_layout.MAX_LEAVES
         self._allows_any_tiles = permutes and forest.n_predicates > 0
         self.allows_lanes = self.lanes.search < float("inf")
+
+    def bit_tests(self, trees: int) -> BitTests:
+        """Count the predicates of tiles of so many trees; 0: those of all at once."""
+        if trees >= self.n_trees:
+            trees = 0
+        if trees not in self._bit_tests:
+            self._bit_tests[trees] = self._tests_of_tiles(trees)
+        return self._bit_tests[trees]
+
+    def _tests_of_tiles(self, trees: int) -> BitTests:
+        forest, whole = self.forest, self._bit_tests[0]
+        order = np.arange(forest.n_trees, dtype=np.int32)
+        tests = predicate_table.TreeTileTests.of(forest, order, trees)
+        size = np.diff(tests.offset)
+        column = np.repeat(np.arange(len(size)) * forest.n_features, size)
+        column += forest.feature[tests.tests]
+        ordered = forest.comparison[tests.tests] < Comparison.IN
+        of_column = np.bincount(column[ordered])
+        searches = _thresholds(of_column[of_column > 0], self._registers)
+        # sets are tested in other tiles as often as thresholds, or nearly so
+        again = len(tests.tests) / max(1, forest.n_predicates)
+        sets = again * whole.set_tables, again * whole.single_sets
+        most = whole.most * int(size.max(initial=0)) / max(1, forest.n_predicates)
+        return BitTests(len(size), *searches, *sets, most)
 
     @cached_property
     def allows_tiles(self) -> bool:

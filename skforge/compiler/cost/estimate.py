@@ -99,6 +99,7 @@ class ScheduleSizes:
     parallel: bool  # whether threads share rows
     tree_tiles: int  # tiles of trees that threads share; 0: they share none
     tree_tile: int  # or the trees of each
+    tests_of: int  # trees whose predicates are evaluated at a time; 0: all
 
     def tasks(self, n: Counts, n_trees: int) -> Counts:
         rows = np.ceil(n / (self.block or 1)) if self.parallel else np.ones_like(n)
@@ -137,6 +138,7 @@ def plan_of(schedule: Schedule) -> ScheduleSizes | None:
         fact["parallel_rows"] > 0,
         int(fact["parallel_trees"] and fact["tree_blocks"]),
         int(fact["parallel_trees"] and max(1, fact["tree_block"])),
+        int(fact["cache_predicates"] == 2 and max(1, fact["tree_block"])),
     )
 
 
@@ -240,6 +242,10 @@ Terms: TypeAlias = "dict[str, float | Counts]"
 #: Rows of which the input stage keeps columns at a time, and leaves are looked up.
 MOST_PART, GROUP = 1024, 64
 
+#: What further levels of searches take beside others, if tiles of trees have their own
+#: (300 trees, Zen 4: 25 at a time take 1.06 to 1.09 of what 50 take).
+MORE_LEVELS = 2.0
+
 #: A plane of n bits takes as long as n and this many (Zen 4, medians of 35 forests: 64,
 #: 128 and 256 bits take .25, .31 and .5 of 512, with AVX2 .42 and .6 of 256), and if
 #: one instruction chooses in vectors, as n and that many (.52, .59 and .73 of 512).
@@ -253,7 +259,9 @@ def bitsliced(w: Work) -> Terms:
     vectors, groups = rows / f.bit_lanes, w.rows(GROUP) / GROUP
     plane = VECTOR_PLANE if f.muxes_in_vectors else PLANE
     planes = w.blocks * (plane + block) / (plane + target.vector_bits)
-    table = (f.lines + f.direct + f.single_sets + 8 * f.set_tables) * block / 8
+    tests, whole = f.bit_tests(w.plan.tests_of), f.bit_tests(0)
+    levels = whole.levels + MORE_LEVELS * max(0, tests.levels - whole.levels)
+    table = tests.most * block / 8
     part = min(block, WIDE_PART if f.row_bytes > 4 * WIDE else MOST_PART)
     pages = np.log2(max(1.0, part * f.row_bytes / (64 * PAGE)))
     constants = 2 * f.folded_nodes + 8 * f.listed
@@ -264,7 +272,7 @@ def bitsliced(w: Work) -> Terms:
     reached = w.blocks * f.leaves.distinct(np.minimum(w.n, w.block))
     return {
         "block": w.blocks * m.scalar,
-        "job": w.blocks * f.columns * m.scalar,
+        "job": w.blocks * tests.tiles * f.columns * m.scalar,
         "constant": w.blocks * constants / LINE * streamed,
         "register": w.blocks * f.look_ups * streamed,
         "row": row_lines(w) * m.line_l2,
@@ -272,11 +280,11 @@ def bitsliced(w: Work) -> Terms:
         "column": rows * f.column_tiles * m.permute,
         "page": rows * f.column_tiles * min(1, f.row_bytes / PAGE) * pages * m.wait_l1,
         "scratch": rows * f.column_tiles * scratch,
-        "compare": f.direct * vectors * m.compare,
-        "level": f.search_levels * vectors * (m.compare + m.permute),
-        "line": f.lines * planes * m.mux,
-        "set_table": f.set_tables * groups * (m.permute + 8 * m.compare),
-        "set": f.single_sets * rows * m.gather * 64 / target.vector_bits,
+        "compare": tests.direct * vectors * m.compare,
+        "level": levels * vectors * (m.compare + m.permute),
+        "line": tests.lines * planes * m.mux,
+        "set_table": tests.set_tables * groups * (m.permute + 8 * m.compare),
+        "set": tests.single_sets * rows * m.gather * 64 / target.vector_bits,
         "folded": (not f.muxes_in_vectors) * f.folded_nodes * planes * m.mux,
         "muxed": f.muxes_in_vectors * f.folded_nodes * planes * m.mux,
         "listed": f.listed * planes * m.mux,

@@ -30,7 +30,7 @@ FACTS = (
     "codes",  # quantize
     "cache_rows",
     "cache_trees",
-    "cache_predicates",
+    "cache_predicates",  # 2: by tiles of trees
     "unroll_walk",  # levels without leaf checks, trees padded
     "peel_walk",  # levels without leaf checks, trees not padded
     "node_tile",
@@ -54,7 +54,6 @@ def facts_of(schedules: Iterable[Schedule]) -> Float64s:
 #: Directives whose number of uses is the fact.
 COUNTED: dict[type[d.Directive], str] = {
     d.Quantize: "codes",
-    d.CachePredicates: "cache_predicates",
     d.PadTrees: "pad_trees",
     d.SharedReduce: "shared_reduce",
 }
@@ -114,6 +113,8 @@ class _ScheduleReader:
                 if not self.is_rows[index]:
                     out["lane_trees"] += dimension == "block.x"
                     out["grid_trees"] += dimension.startswith("grid")
+            case d.CachePredicates(index):
+                out["cache_predicates"] = 1 if self.is_rows[index] else 2
             case d.UnrollWalk(_, depth):
                 out["unroll_walk"] = max(depth, out["unroll_walk"])
             case d.PeelWalk(_, depth):

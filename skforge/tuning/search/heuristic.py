@@ -237,6 +237,9 @@ def _worth(name: str, value: Any, point: dict[str, Any], problem: Problem) -> bo
             return bool(value > 1)
         case "prefetch":
             return bool(point["walk"] == "trees") or problem.n_rows >= 1024
+        case "predicates_of":
+            lines = problem.shape.n_predicates * point["block"] // 8
+            return value == 0 or bool(lines > problem.target.l2_bytes)
         case _:
             return True
 

@@ -91,6 +91,7 @@ CPU: dict[str, tuple[Any, ...]] = {
     "prefetch": (False, True),
     "parallel": ("rows", "trees", "both"),
     "tree_tiles": (1, 2, 4, 8),
+    "predicates_of": (0, 25, 50, 100, 200),
 }
 
 
@@ -154,7 +155,8 @@ def cpu_point(walk: str, **values: Any) -> dict[str, Any]:
 def cpu_schedule(point: Point, shape: ForestShape) -> Schedule:
     match point["walk"]:
         case "bitsliced":
-            return families.bitsliced_schedule(point["block"])
+            given = point["block"], point["predicates_of"]
+            return families.bitsliced_schedule(*given)
         case "lanes":
             return families.lanes_schedule()
         case "pairs":
