@@ -620,7 +620,8 @@ for model, rows in (
     (vote, X[["a"]]),
     (boosted, X.astype({"b": "category"})),
 ):
-    skforge.save(skforge.CompiledForest(model, tuning="off").fit(rows, Y), sys.argv[1])
+    how = {"tuning": "off"} if model is vote else {"schedule": skforge.Schedule()}
+    skforge.save(skforge.CompiledForest(model, **how).fit(rows, Y), sys.argv[1])
     print(hashlib.sha256(open(sys.argv[1], "rb").read()).hexdigest())
 """
 

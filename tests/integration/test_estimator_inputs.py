@@ -169,7 +169,7 @@ def test_columns_that_no_tree_reads_are_left_out_of_sparse_rows(family, monkeypa
         "xgb": xgb.XGBClassifier(n_estimators=9, max_depth=3),
         "lgb": lgb.LGBMClassifier(n_estimators=9, min_child_samples=2, verbose=-1),
     }[family].fit(rows, y)
-    compiled = CompiledForest(source, tuning="off").fit(rows)
+    compiled = plain(source).fit(rows)
     asked = []
     run = CompiledModule.run
 

@@ -250,12 +250,17 @@ def test_an_artifact_says_which_sparse_rows_it_takes():
 OF_MODULES = ("predict", "predict_raw", "apply", "predict_per_tree", "predict_contribs")
 
 
+@cache
+def module_of(name):
+    return compile_forest(fitted(name)[0], schedule=Schedule())
+
+
 @pytest.mark.parametrize("made", [sp.csr_matrix, sp.csc_matrix, sp.coo_array])
 @pytest.mark.parametrize("name", MODELS)
 def test_modules_fill_absent_entries_as_the_source_does(name, made, monkeypatch):
     monkeypatch.setattr(sparse_rows, "DENSE_BYTES", 7 * WIDTH * 8)
     rows, absent = made(data()[0]), np.nan if name[:3] == "xgb" else 0.0
-    module = compile_forest(fitted(name)[0], schedule=Schedule())
+    module = module_of(name)
     dense = np.where(rows.toarray() == 0, absent, rows.toarray())
     for method in OF_MODULES:
         call = getattr(module, method)
