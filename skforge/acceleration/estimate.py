@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 #: Seconds for each tree and each node: reading, laying out, comparing (2 cores, Zen 4).
-_A_TREE, _A_NODE = 1e-3, 3e-6
+_A_TREE, _A_NODE = 5e-3, 3e-6
 
 
 def seconds_to_compile(model: Any, least: float) -> float:
