@@ -109,6 +109,7 @@ class PipelineSource(base.Source):
         narrow = reading is None or reading.through is not None
         # or it gets objects, as steps make of columns of some dtypes alone
         floats = self.takes_floats = self._last.takes_floats
+        steps = nested_parts([step for _, step in before])
         known = PipelineRows(
             forest.n_features,
             parts.bounds,
@@ -124,7 +125,8 @@ class PipelineSource(base.Source):
             forms={forms.form_text(self._form): []} if floats else {},
             either=parts.either,
             by_column=any(map(by_column, inner)) or not floats,
-            decimals=not _encodes_numbers(nested_parts([step for _, step in before])),
+            decimals=not _encodes_numbers(steps),
+            booleans=not _looks_numbers_up(steps),
         )
         if names is not None and known.warning is not None and floats:
             known = replace(known, warning=self._warning_of(known))
@@ -458,12 +460,16 @@ def nested_parts(value: Any) -> list[Any]:
 
 def _encodes_numbers(parts: list[Any]) -> bool:
     within = {id(getattr(part, "_encoder", None)) for part in parts}
-    return any(encodes_numbers(part) for part in parts if is_lookup(part)) or any(
+    return _looks_numbers_up(parts) or any(
         labels.dtype != np.object_
         for part in parts
         for labels in getattr(part, "categories_", ())
         if id(part) not in within
     )
+
+
+def _looks_numbers_up(parts: list[Any]) -> bool:
+    return any(encodes_numbers(part) for part in parts if is_lookup(part))
 
 
 class Prepared(NamedTuple):

@@ -61,6 +61,8 @@ class PipelineRows:
     by_column: bool = False
     #: Whether Decimals are read: to encoders, one of 0.1 does not equal 0.1.
     decimals: bool = False
+    #: Whether booleans among objects are read: to pandas' look-ups, True is not 1.
+    booleans: bool = True
 
     @cached_property
     def reading(self) -> Reading:
@@ -80,7 +82,8 @@ class PipelineRows:
 
     @cached_property
     def _kinds(self) -> frozenset[type]:
-        return OBJECTS if self.decimals else OBJECTS - {Decimal}
+        kinds = OBJECTS if self.decimals else OBJECTS - {Decimal}
+        return kinds if self.booleans else kinds - {bool, np.bool_}
 
     @cached_property
     def _frames(self) -> column_readers.FrameReader:

@@ -11,6 +11,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.tree import DecisionTreeClassifier
 
 import skforge
 from tests.comparing import is_read, saved
@@ -201,3 +202,16 @@ def test_an_indicator_of_none_and_an_imputer_of_nullable_numbers(tmp_path: Any) 
     columns = (filled, ["age", "pclass"]), (OneHotEncoder(), ["sex"])
     model = make_pipeline(make_column_transformer(*columns), boosting())
     check(model, GAPS.assign(pclass=GAPS.pclass.astype("Int64")), tmp_path)
+
+
+@pytest.mark.parametrize("name", ["Count", "Target", "Ordinal"])
+def test_true_is_no_one_to_a_look_up(monkeypatch, name):
+    monkeypatch.setenv("SKFORGE_CHECK", "off")  # the reader itself is to decline
+    frame = pd.DataFrame({"a": [0, 0, 0, 1, 1, 2] * 20})
+    encoders = pytest.importorskip("category_encoders")
+    encoder = getattr(encoders, f"{name}Encoder")(cols=["a"])
+    model = make_pipeline(encoder, DecisionTreeClassifier()).fit(frame, frame.a == 1)
+    fast = plain(model).fit(frame)
+    for dtype in (object, bool):
+        rows = pd.DataFrame({"a": pd.Series([True, False], dtype=dtype)})
+        assert np.array_equal(fast.predict_proba(rows), model.predict_proba(rows))

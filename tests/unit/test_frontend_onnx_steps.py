@@ -11,6 +11,9 @@ from skforge import InvalidInputError, UnsupportedModelError, load_forest
 from skforge.engine.readers import reader_of
 from skforge.exceptions import InvalidModelError
 from skforge.forest.reference import reference_raw
+from skforge.frontends.onnx.operators import GraphNode, operator_of
+from skforge.frontends.onnx.symbols import Tensor, cells_of
+from skforge.frontends.pipeline.columns import Column
 from tests.answers_of import apply_transform
 from tests.comparing import refusal
 from tests.onnx_models import (
@@ -131,6 +134,36 @@ def test_operators_fold_with_the_bits_of_onnxruntime(name):
     forest = load_forest(model)
     assert (forest.n_features, forest.input_dtype) == (4, np.float32)
     check(model, rows_near(forest))
+
+
+def test_numbers_that_become_infinities_are_left_to_onnxruntime():
+    scaler = node("Scaler", "X", offset=[0.5], scale=[0.0], name="zero")
+    model = model_of(scaler, graph_dtype="int64")
+    assert refusal(UnsupportedModelError, load_forest, model) == (
+        "The node 'zero' (Scaler) answers infinities in its own way, and numbers "
+        "of float64 and int64 become infinities in float32, " + ADVICE
+    )
+
+
+def test_an_end_that_clip_lacks_is_the_largest_number():
+    column = Column(0, np.dtype(np.float32))
+    tensor = Tensor(cells_of([column], (1,)), 1)
+    clip = onnx.helper.make_node("Clip", ["X", "", "high"], ["Y"])
+    one = GraphNode(clip, 13, {}, [tensor, None, np.float32(1)])
+    (clipped,) = operator_of(clip)(one)
+    rows = np.float32([-np.inf, -3, 3, np.inf])
+    found = clipped.cells[0].stage.transform([rows])[:, 0]
+    assert found.tolist() == [np.finfo(np.float32).min, -3, 1, 1]
+
+
+def test_whole_numbers_that_float64_rounds_are_no_keys():
+    cast = node("Cast", "X", "i", to=7)
+    keys = {"keys_int64s": [2**53, 1], "values_floats": [1.0, 2.0]}
+    model = model_of(cast, node("LabelEncoder", "i", name="codes", **keys))
+    assert refusal(UnsupportedModelError, load_forest, model) == (
+        "The node 'codes' (LabelEncoder) has whole numbers that float64 rounds, "
+        + ADVICE
+    )
 
 
 @pytest.mark.parametrize("then", ["Scaler", "Cast", "Sub"])

@@ -11,6 +11,7 @@ from skforge.exceptions import UnsupportedModelError
 from skforge.forest.forest import Forest
 from skforge.frontends.onnx.graph import EnsembleContext
 from skforge.frontends.onnx.intervals import split
+from skforge.frontends.onnx.operators import ADVICE
 from skforge.frontends.onnx.symbols import ColumnStep
 from skforge.frontends.pipeline import fold
 from skforge.frontends.pipeline.bounds import Bounds
@@ -82,6 +83,12 @@ def _plan(place: EnsembleContext) -> ColumnPlan:
             known += [text for text in step.special.tolist() if text not in {*known}]
     numbers = [cell.dtype for i, cell in sources.items() if i not in texts]
     dtype = np.result_type(np.float32, *numbers)
+    for step in steps.values():
+        if step.odd and dtype == np.float64:  # of which large ones become infinities
+            raise UnsupportedModelError(
+                f"The {step.step} answers infinities in its own way, and numbers of "
+                f"float64 and int64 become infinities in float32, {ADVICE}."
+            )
     stages: Any = [*steps.values()]
     columns = place.cells or ()
     return ColumnPlan(place.n_columns, dtype, columns, "", stages, texts)

@@ -30,7 +30,7 @@ from skforge.frontends.onnx.symbols import (
 ML = "ai.onnx.ml"
 _REAL, _WHOLE = (FLOAT, DOUBLE), (INT32, INT64)
 _MOST = 1 << 20  # cells of a tensor
-_EXACT = 1 << 53  # float64 holds whole numbers up to here
+_EXACT = 1 << 53  # from here on, float64 rounds whole numbers
 
 
 ADVICE = (
@@ -298,7 +298,8 @@ def _scaler(node: GraphNode) -> list[Tensor]:
         partial(_scaled, dtype=dtype, offset=a, scale=b)
         for a, b in zip(offset.astype(dtype), scale.astype(dtype), strict=True)
     ]
-    return [tensor.each(node.title, cycle(functions), (), FLOAT)]
+    odd = not scale.astype(dtype).all()  # infinity times 0
+    return [tensor.each(node.title, cycle(functions), (), FLOAT, odd=odd)]
 
 
 def _scaled(x: Array, dtype: Any, offset: Any, scale: Any) -> Array:
@@ -317,12 +318,13 @@ def _imputer(node: GraphNode) -> list[Tensor]:
     dtype = DTYPES[tensor.type]
     # onnxruntime takes the first value if there is not one for each column
     each = np.resize(values if len(values) == width else values[:1], width)
-    if whole and max(map(abs, [*map(int, values), int(marker)])) > _EXACT:
+    if whole and max(map(abs, [*map(int, values), int(marker)])) >= _EXACT:
         node.fail("has whole numbers that float64 rounds")
     each, marker = each.astype(dtype), dtype.type(marker)
     special = () if np.isnan(marker) else (marker,)
     functions = [partial(_imputed, marker=marker, value=value) for value in each]
-    return [tensor.each(node.title, cycle(functions), special, tensor.type)]
+    odd = bool(np.isinf(marker))
+    return [tensor.each(node.title, cycle(functions), special, tensor.type, odd=odd)]
 
 
 def _imputed(x: Array, marker: Any, value: Any) -> Array:
@@ -362,7 +364,7 @@ def _hot(x: Array, table: dict[Any, int]) -> Array:
 
 
 def _check_whole(node: GraphNode, values: Any) -> None:
-    if any(abs(int(value)) > _EXACT for value in values):
+    if any(abs(int(value)) >= _EXACT for value in values):
         node.fail("has whole numbers that float64 rounds")
 
 
@@ -392,7 +394,8 @@ def _label_encoder(node: GraphNode) -> list[Tensor]:
         nan = next((i for i, key in enumerate(keys) if key != key), nan)
     special = np.array([*table], object if tensor.type == STRING else np.float64)
     function = partial(_looked_up, table=table, values=numbers, nan=nan)
-    return [tensor.each(node.title, repeat(function), special, kind)]
+    odd = tensor.type == FLOAT and bool(np.isinf([*table]).any())
+    return [tensor.each(node.title, repeat(function), special, kind, odd=odd)]
 
 
 def _looked_up(x: Array, table: dict[Any, int], values: Array, nan: int) -> Array:
@@ -453,7 +456,8 @@ def _arithmetic(function: Any, node: GraphNode) -> list[Tensor]:
         partial(_with_constant, function=function, constant=number, first=at == 1)
         for number in np.broadcast_to(constant, shape).reshape(-1)
     ]
-    return [wide.each(node.title, functions, (), tensor.type)]
+    odd = function is np.multiply and not constant.all()  # infinity times 0
+    return [wide.each(node.title, functions, (), tensor.type, odd=odd)]
 
 
 def _with_constant(x: Array, function: Any, constant: Any, first: bool) -> Any:
@@ -463,7 +467,8 @@ def _with_constant(x: Array, function: Any, constant: Any, first: bool) -> Any:
 def _clip(node: GraphNode) -> list[Tensor]:
     tensor = node.only(node.tensor(), _REAL)
     dtype, ends = DTYPES[tensor.type], []
-    for i, (name, default) in enumerate((("min", -np.inf), ("max", np.inf)), 1):
+    finite = np.finfo(dtype)  # without an end, infinity becomes the largest number
+    for i, (name, default) in enumerate((("min", finite.min), ("max", finite.max)), 1):
         given = len(node.inputs) > i and node.inputs[i] is not None
         end = node.constant(i) if given else np.asarray(node.get(name, default))
         if end.size != 1 or end.dtype.kind != "f" or np.isnan(end).any():

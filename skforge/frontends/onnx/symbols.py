@@ -39,6 +39,7 @@ class ColumnStep:
     inputs: tuple[Column]
     special: Array  # values around which outputs change in any order
     closed: bool = False  # whether other values raise an error
+    odd: bool = False  # whether infinities are answered apart from numbers beside them
     strict: bool = False  # as of a ColumnStage: what raises errors is not folded
 
     def transform(self, columns: Sequence[Array]) -> Array:
@@ -70,11 +71,12 @@ class Tensor(NamedTuple):
         type_: int,
         n_outputs: int = 0,
         closed: bool = False,
+        odd: bool = False,
     ) -> Tensor:
         """Return what a function makes of each column; 0 outputs add no axis."""
         known, outputs = np.asarray(special), []
         for cell, function in zip(self.cells.reshape(-1), functions, strict=False):
-            stage: Any = ColumnStep(step, function, (cell,), known, closed)
+            stage: Any = ColumnStep(step, function, (cell,), known, closed, odd)
             rest: dict[str, Any] = {"source": cell.source, "stage": stage}
             outputs += [
                 Column(dtype=DTYPES[type_], output=i, **rest)
