@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -148,7 +149,9 @@ def test_a_default_that_wins_has_a_point_as_well():
     assert set(fast.schedule_.values()) == {worst.best_schedule_}
 
 
-def test_warnings_point_at_the_line_that_calls_fit():
+def test_warnings_point_at_the_line_that_calls_fit(monkeypatch):
+    # searches of other processes, such as tests beside these, would be waited for
+    monkeypatch.setattr("skforge.tuning.tuner.alone", lambda _: nullcontext(True))
     for short in (
         CompiledForest(MODEL, tuning=Tuner(budget=1e-9)),
         ScheduleSearch(MODEL, budget=1e-9),
