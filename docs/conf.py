@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,6 +36,9 @@ nitpicky = True
 # What other packages document is not looked up: builds need no network.
 nitpick_ignore_regex = [("py:.*", r"(?!skforge).*")]
 
+# Where the site is served: social networks take no relative address of a picture.
+html_baseurl = os.environ.get("READTHEDOCS_CANONICAL_URL", "")
+
 html_theme = "furo"
 html_title = "skforge"
 html_favicon = "_static/favicon.svg"
@@ -60,7 +64,7 @@ DESCRIPTION = (
 myst_html_meta = {
     "description lang=en": DESCRIPTION,
     "property=og:description": DESCRIPTION,
-    "property=og:image": "_static/social.png",
+    "property=og:image": f"{html_baseurl}_static/social.png",
 }
 myst_enable_extensions = ["colon_fence"]
 # What a block prints has no button, and a command is copied without its prompt.

@@ -28,8 +28,9 @@ CUT = "..."
 #: Lines of long outputs that the page shows.
 TABLES = r"Pred|skforge|predict|Time| *rows| *[\d,]+  | +predict|─|$"
 SHOWN = {
-    "demo": f"training|XGB|trained|{TABLES}",
+    "demo": rf"training|XGB|trained|(?!predict(_proba)? .*identical)({TABLES})",
     "bench": f"model.json|read in|{TABLES}",
+    "verify": r"tuned|method|─|predict(_proba)? +a frame|$",
     "warm": r"(?!)",
     "doctor": r"Machine|Profile| *work  |Cache|Libraries",
 }

@@ -25,10 +25,14 @@ PAGES = sorted(
     for page in (ROOT / "README.md", *DOCS.glob("*.md"), *DOCS.glob("appendix/*.md"))
     if "```python\n" in page.read_text(encoding="utf-8")
 )
+FRONT_PAGES = [ROOT / "README.md", DOCS / "index.md"]
 BLOCK = re.compile(
     r"^```python\n(?P<code>.*?)^```\n(?:```text\n(?P<text>.*?)^```\n)?",
     re.DOTALL | re.MULTILINE,
 )
+
+#: What the front pages say of their example: a call that measures, and what it prints.
+GAINED = re.compile(r"from `(print\(.*?\))`[^\n]*\n\n```text\n(.*?)^```\n", re.S | re.M)
 
 
 def with_true_outputs(page: str, name: str) -> tuple[str, list[str]]:
@@ -76,6 +80,34 @@ def test_code_prints_what_the_page_says(page, request, tmp_path, monkeypatch):
     assert len(blocks) == written.count("```python\n")
 
 
+def test_the_front_pages_show_what_summary_prints(request, tmp_path, monkeypatch):
+    pytest.importorskip("xgboost")
+    pages = {page: page.read_text("utf-8") for page in FRONT_PAGES}
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, object] = {}
+    readme = pages[FRONT_PAGES[0]]
+    exec(BLOCK.search(readme)["code"], namespace)
+    call, shown = GAINED.search(readme).groups()
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(call, namespace)
+    # the sizes and what answers are facts; the times are one machine's
+    lines = printed.getvalue().splitlines()
+    first = next(i for i, line in enumerate(lines) if line.startswith("  batch size"))
+    table = "\n".join(lines[first : first + len(shown.splitlines())]) + "\n"
+    if request.config.getoption("--update-golden"):
+        for page, text in pages.items():
+            page.write_text(text.replace(shown, table), encoding="utf-8")
+        pytest.skip("wrote the front pages; read the diff")
+    assert unmeasured(shown) == unmeasured(table)
+    assert all(GAINED.search(text)[2] == shown for text in pages.values())
+
+
+def unmeasured(table):
+    """Return a table of times without them, and without the width of its columns."""
+    return re.sub(" +", " ", re.sub(r"[\d,.]+ [nµm]?s|[\d,.]+×", "t", table))
+
+
 def test_a_wrong_output_is_noticed():
     page = "```python\nprint(1 + 1)\n```\n```text\n3\n```\n"
     true, _ = with_true_outputs(page, "page")
@@ -94,7 +126,7 @@ def test_every_directive_has_its_section():
     assert sorted(sections) == sorted([*BY_NAME, "Presets"])
     for name in BY_NAME:
         section = page.split(f"## {name}\n")[1].split("\n## ")[0]
-        for said in ("- Legal when: ", "- Good for: ", "- Costs: ", "\n->\n"):
+        for said in ("- Legal when: ", "- Good for: ", "- Costs: ", "\ncompare("):
             assert said in section, (name, said)
         assert f"[{name}](#{name})" in page
 
