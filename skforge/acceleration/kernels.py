@@ -23,6 +23,7 @@ from skforge.prediction.choose_targets import choose, compiled
 from skforge.prediction.door import Door
 from skforge.prediction.forms_met import FormsMet, Question
 from skforge.prediction.kernel_checks import by_reference
+from skforge.prediction.of_rows import Basis
 from skforge.prediction.predictor import ForestPredictor
 from skforge.sources.base import UnsureError
 from skforge.sources.find import read_model
@@ -49,7 +50,7 @@ class Kernels:
         choice = choose(schedule, None, forest, "cpu", "exact")
         module = compiled(forest, choice, "exact", None)
         by_reference(module)
-        self.predictor = ForestPredictor(module, self.watch.twin(model))
+        self.predictor = ForestPredictor(Basis(module, self.watch.twin(model)))
         self.predictor.fingerprint = _NeverChecked()  # type: ignore[assignment]
         source = self.predictor.source
         if source.before or source.members or source.answers.by_members:

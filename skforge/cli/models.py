@@ -26,6 +26,7 @@ from skforge.frontends.members import has_members
 from skforge.prediction.answers import as_array
 from skforge.prediction.choose_targets import choose, compiled
 from skforge.prediction.given_rows import GivenRows
+from skforge.prediction.of_rows import Basis
 from skforge.prediction.parameters import Parameters
 from skforge.prediction.predictor import ForestPredictor
 from skforge.prediction.shadow import shadow_state
@@ -135,7 +136,7 @@ def _of_file(forest: Forest, rows: Any) -> Any:
             part.kernels.kernel(0)
         else:
             part.compile_all()
-    predictor = ForestPredictor(module, forest)
+    predictor = ForestPredictor(Basis(module, forest))
     verify(predictor, GivenRows(rows), missing_is_fine=True)
     predictor.counters.reset()
     model: Any = object.__new__(LoadedForest)

@@ -28,6 +28,7 @@ from skforge.prediction import of_rounds, of_trees
 from skforge.prediction.choose_targets import TargetChoice, compiled, rechosen
 from skforge.prediction.counters import Counters
 from skforge.prediction.kernel_checks import by_reference
+from skforge.prediction.of_rows import Basis
 from skforge.prediction.parameters import Parameters
 from skforge.prediction.predictor import METHODS, ForestPredictor
 from skforge.prediction.shadow import shadow_state
@@ -119,7 +120,7 @@ class Answering(Parameters):
         module = compiled(forest, choice, reduction, self.gpu_min_rows_)
         by_reference(module)
         self.target_, self.schedule_ = module.target, ScheduleTable(module.schedules)
-        revived = ForestPredictor(module, model_of(self), start_of(self))
+        revived = ForestPredictor(Basis(module, model_of(self), start_of(self)))
         self._open_door(revived)
         revived.note = self.__dict__.get("_note")
         if (before := self.__dict__.get("_before")) is not None:

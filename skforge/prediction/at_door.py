@@ -14,13 +14,9 @@ import numpy as np
 
 from skforge._compat import cached_property
 from skforge._typing import Array
-from skforge.engine.auto import AutoModule
-from skforge.engine.module import CompiledModule
 from skforge.prediction.forms_met import Question
 from skforge.prediction.of_kernels import OfKernels
-from skforge.prediction.of_rows import NO_PARAMS
-from skforge.sources.base import Source
-from skforge.sources.find import FirstMember
+from skforge.prediction.of_rows import NO_PARAMS, Basis
 
 if TYPE_CHECKING:
     from skforge.prediction.door import Door
@@ -46,14 +42,8 @@ class AtDoor(OfKernels):
 
     __slots__ = ()
 
-    def __init__(
-        self,
-        module: CompiledModule | AutoModule,
-        estimator: Any,
-        start: FirstMember = None,
-        source: Source | None = None,
-    ) -> None:
-        super().__init__(module, estimator, start, source)
+    def __init__(self, basis: Basis) -> None:
+        super().__init__(basis)
         #: Compares each form of rows with a live model; None where nothing is compared.
         self.door: Door | None = None
         #: By method, whether answers that were written over their own rows agreed.

@@ -50,6 +50,7 @@ from skforge.prediction.choose_targets import (
 )
 from skforge.prediction.delegation import tags_of
 from skforge.prediction.given_rows import GivenRows, take_rows
+from skforge.prediction.of_rows import Basis
 from skforge.prediction.predictor import ForestPredictor
 from skforge.prediction.verification import (
     SAMPLE_ROWS,
@@ -211,7 +212,7 @@ def make(wrapper: Any, model: Any, X: Any) -> FitResult:
     except UnsupportedModelError as error:
         members = read_members(wrapper, model, given, error)
     first = members.forests[0]  # stands for all
-    predictor = ForestPredictor(first._compiled().module, model, members)
+    predictor = ForestPredictor(Basis(first._compiled().module, model, members))
     verify_members(predictor, given)
     predictor.sample = given.kept()
     predictor.counters.reset()
@@ -239,7 +240,7 @@ def _compiled_whole(wrapper: Any, model: Any, given: GivenRows) -> FitResult:
             budget_of(wrapper) is not None or tuning_seconds(1.0) > 0
         )
         if asked or not isinstance(wrapper.tuning, str):
-            trial = ForestPredictor(module, model, first)
+            trial = ForestPredictor(Basis(module, model, first))
             choice, tuned = _search(wrapper, trial, choice, given)
             source = trial.source  # steps folded for a form of rows stay folded
         start += time.perf_counter() - searching
@@ -257,7 +258,7 @@ def _compiled_whole(wrapper: Any, model: Any, given: GivenRows) -> FitResult:
         else:
             part.compile_all()
     seconds = time.perf_counter() - start
-    predictor = ForestPredictor(module, model, first, source)
+    predictor = ForestPredictor(Basis(module, model, first, source))
     verify(predictor, given, tags_of(model, forest).input_tags.allow_nan)
     predictor.sample = given.kept()
     fallback = why_fallback(predictor, given)

@@ -11,7 +11,6 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from skforge._typing import Array
-from skforge.engine.auto import AutoModule
 from skforge.engine.explanations.contributions import ENTRY_ROWS
 from skforge.engine.hashed_rows import objects_of
 from skforge.engine.kernels import raw_scores
@@ -23,12 +22,12 @@ from skforge.prediction import blocks, counters
 from skforge.prediction.at_door import AtDoor
 from skforge.prediction.forms_met import KnownForm
 from skforge.prediction.kernel_checks import drawn_rows
+from skforge.prediction.of_rows import Basis
 from skforge.runtime import object_cache
 from skforge.runtime.entries import as_method, retire
 from skforge.runtime.float_errors import own_arithmetic
 from skforge.runtime.log import INFO, log
-from skforge.sources.base import Source, UnsureError
-from skforge.sources.find import FirstMember
+from skforge.sources.base import UnsureError
 
 #: Takes rows and returns None for those that it declines.
 Entry: TypeAlias = Callable[[Any], Any]
@@ -45,14 +44,8 @@ class OfEntries(AtDoor):
 
     __slots__ = ()
 
-    def __init__(
-        self,
-        module: CompiledModule | AutoModule,
-        estimator: Any,
-        start: FirstMember = None,
-        source: Source | None = None,
-    ) -> None:
-        super().__init__(module, estimator, start, source)
+    def __init__(self, basis: Basis) -> None:
+        super().__init__(basis)
         self._retired = False
         self._methods: dict[Entry, tuple[Any, Any]] = {}
         #: Entries by method. None: the method has no entry. Absent: not called yet.

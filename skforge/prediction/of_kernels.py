@@ -8,15 +8,12 @@ import numpy as np
 
 from skforge._compat import cached_property
 from skforge._typing import Array
-from skforge.engine.auto import AutoModule
-from skforge.engine.module import CompiledModule
 from skforge.exceptions import warn
 from skforge.outputs.answers import labels_of
 from skforge.prediction import blocks
 from skforge.prediction.of_leaves import LeafAnswers
-from skforge.prediction.of_rows import OfRows
-from skforge.sources.base import Source, UnsureError
-from skforge.sources.find import FirstMember
+from skforge.prediction.of_rows import Basis, OfRows
+from skforge.sources.base import UnsureError
 from skforge.sources.plain import ReadArray
 
 
@@ -25,14 +22,8 @@ class OfKernels(OfRows):
 
     __slots__ = ()
 
-    def __init__(
-        self,
-        module: CompiledModule | AutoModule,
-        estimator: Any,
-        start: FirstMember = None,
-        source: Source | None = None,
-    ) -> None:
-        super().__init__(module, estimator, start, source)
+    def __init__(self, basis: Basis) -> None:
+        super().__init__(basis)
         self.by_members = self.source.answers.by_members
         #: Methods that what leaves hold answers, and not raw scores.
         self.by_leaves: tuple[str, ...] = getattr(
@@ -41,9 +32,9 @@ class OfKernels(OfRows):
         #: Columns of the forest's rows, if they are made of others.
         self._made = self.forest.n_features if self.forest.is_encoded else 0
         #: The labels that ``predict`` returns; None for 0, 1, ...
-        self.classes: Any = labels_of(self.forest.answers, estimator)
+        self.classes: Any = labels_of(self.forest.answers, basis.model)
         #: Returns a method's answer for raw scores.
-        self.of_scores = self.source.answers.of_scores(self.forest, estimator)
+        self.of_scores = self.source.answers.of_scores(self.forest, basis.model)
 
     @cached_property
     def leaf_answers(self) -> LeafAnswers:

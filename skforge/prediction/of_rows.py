@@ -34,6 +34,15 @@ _MOST_FORMS = 32
 NO_PARAMS: Mapping[str, Any] = MappingProxyType({})
 
 
+class Basis(NamedTuple):
+    """What a predictor is made of."""
+
+    module: CompiledModule | AutoModule
+    model: Any  # which the module's forest is read from
+    start: FirstMember = None  # what runs before the forest; see ``source_of``
+    source: Source | None = None  # the model's adapter, if it is known
+
+
 class RowsRead(NamedTuple):
     """A call's rows, as a forest and as the model take them."""
 
@@ -51,18 +60,13 @@ class OfRows:
         *("known_forms", "source", "__dict__", "__weakref__"),
     )
 
-    def __init__(
-        self,
-        module: CompiledModule | AutoModule,
-        estimator: Any,
-        start: FirstMember = None,
-        source: Source | None = None,
-    ) -> None:
+    def __init__(self, basis: Basis) -> None:
+        module, model, start, source = basis
         self.module: Any = module
         self.forest: Forest = module.forest
-        self.source: Source = source or source_of(estimator, module.forest, start)
+        self.source: Source = source or source_of(model, module.forest, start)
         self.engine = SourceEngine(module, self.source)
-        self.fingerprint = Fingerprint(estimator, start)
+        self.fingerprint = Fingerprint(model, start)
         self.counters = counters.Counters()
         #: By form of rows: itself, one with another forest, or None: the source alone.
         self.of_forms: dict[Any, Self | None] = {}
@@ -119,7 +123,7 @@ class OfRows:
         elif source is not None and isinstance(self.module, CompiledModule):
             module = self.engine.module_of(source.forest)
             model = source.model if source.stored is None else source.stored
-            reader = type(self)(module, model, source=source)
+            reader = type(self)(Basis(module, model, source=source))
             reader.counters, who = self.counters, "kernels of their own"
             self.of_forms[form] = reader
         self._routes = {}

@@ -17,19 +17,15 @@ import numpy as np
 
 from skforge.compiler.backend import on_device
 from skforge.engine.arrays import into, is_device_array
-from skforge.engine.auto import AutoModule
-from skforge.engine.module import CompiledModule
 from skforge.exceptions import SourceNeededError, VerificationWarning, warn
 from skforge.forest.frames import kind_of
 from skforge.prediction import blocks, counters
 from skforge.prediction.at_door import at_door
 from skforge.prediction.forms_met import KnownForm, Question, recogniser
 from skforge.prediction.of_entries import OfEntries
-from skforge.prediction.of_rows import NO_PARAMS, Route
+from skforge.prediction.of_rows import NO_PARAMS, Basis, Route
 from skforge.runtime.mappings import is_mapped
 from skforge.sources.base import METHODS as OF_SCORES
-from skforge.sources.base import Source
-from skforge.sources.find import FirstMember
 
 #: Forms of rows whose routes are remembered.
 _MOST_ROUTES = 256
@@ -54,14 +50,8 @@ class ForestPredictor(OfEntries):
 
     __slots__ = ()
 
-    def __init__(
-        self,
-        module: CompiledModule | AutoModule,
-        estimator: Any,
-        start: FirstMember = None,
-        source: Source | None = None,
-    ) -> None:
-        super().__init__(module, estimator, start, source)
+    def __init__(self, basis: Basis) -> None:
+        super().__init__(basis)
         #: Rows of X, and drawn ones, on which ``fit`` compared it with the source.
         self.checked = 0, 0
         #: Some of the rows that ``fit`` saw; a saved file is compared on them.

@@ -16,6 +16,7 @@ from skforge import UnsupportedModelError
 from skforge.engine.module import compile_forest
 from skforge.exceptions import VerificationError
 from skforge.prediction.given_rows import GivenRows
+from skforge.prediction.of_rows import Basis
 from skforge.prediction.predictor import ForestPredictor
 from skforge.prediction.verification import verify
 from tests.compared_calls import difference
@@ -48,8 +49,9 @@ def test_verification_sees_a_wrong_leaf(name):
     model, fast = fitted(name)
     leaves = np.nextafter(fast.forest_.leaf_value, np.inf)
     forest = replace(fast.forest_, leaf_value=leaves)
+    predictor = ForestPredictor(Basis(compile_forest(forest), model))
     with pytest.raises(VerificationError):
-        verify(ForestPredictor(compile_forest(forest), model), GivenRows(X), False)
+        verify(predictor, GivenRows(X), False)
 
 
 @pytest.mark.sampled(6)
