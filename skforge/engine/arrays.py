@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from skforge._typing import Array
+from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, with_article
 
 #: DLPack's device numbers: CUDA, CUDA managed, ROCm; and those of host memory.
@@ -29,6 +30,14 @@ def is_device_array(X: Any) -> bool:
 def is_forked() -> bool:
     """Tell whether this process was forked from one that had used a GPU."""
     return bool(USED_BY) and USED_BY[0] != os.getpid()
+
+
+def near_values() -> int:
+    """Return how many float32 of rows that are made stay in L2 until a kernel reads.
+
+    The objects that they are made of, and the lines of bits, take the other half.
+    """
+    return Target.host().l2_bytes // 2 // 4
 
 
 def check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:

@@ -24,6 +24,7 @@ import numpy as np
 from skforge._compat import cached_property
 from skforge._typing import Array
 from skforge.compiler.target import Target
+from skforge.engine.arrays import near_values
 from skforge.engine.cpu.code import MachineCode
 from skforge.engine.cpu.programs import program
 from skforge.engine.entry.encoder_tables import tables_of
@@ -347,6 +348,11 @@ class Encoder:
 _MOST_ROWS, _METHOD_ROWS = 1024, 64
 
 
+def _most_rows(width: int) -> int:
+    """Return the most rows of an entry, which are made in L2."""
+    return max(_METHOD_ROWS, min(_MOST_ROWS, near_values() // width))
+
+
 def entry_of_objects(entry: Any, encoder: Encoder, is_category: Array) -> Any:
     """Return an entry that takes arrays of objects, before one that takes their rows.
 
@@ -374,7 +380,8 @@ def entry_of_objects(entry: Any, encoder: Encoder, is_category: Array) -> Any:
         known_at = {"skf_known": ctypes.addressof(known)}
         return _program("objects", write, {**others, **known_at})
 
-    sizes = EntrySizes(len(flags), _MOST_ROWS, _METHOD_ROWS, _MOST_ROWS, ())
+    most = _most_rows(int(slots[0]))
+    sizes = EntrySizes(len(flags), most, _METHOD_ROWS, most, ())
     made = open_entry(code, inner.table, sizes, ())
     made.__self__.kept += [known, entry, encoder, arrays]
     return made

@@ -12,20 +12,18 @@ from typing import Any
 import numpy as np
 
 from skforge._typing import Array
-from skforge.engine.arrays import check_out
+from skforge.engine.arrays import check_out, near_values
 from skforge.forest.frames import kind_of
 
 #: Values of a block, and of rows that are still converted at once. A block of float64
 #: has 32 MB: enough to share among threads, and a copy of it stays small.
 BLOCK_VALUES, MOST_VALUES = 1 << 22, 1 << 24
-#: Values of a forest's rows that are made of others and stay in a cache until used.
-NEAR_VALUES = 1 << 18
 
 
 def is_large(X: Any, made: int = 0) -> bool:
     """Tell whether rows are an array or a frame of more than ``MOST_VALUES``.
 
-    Or whether rows of ``made`` columns are made of it, of more than ``NEAR_VALUES``.
+    Or whether rows of ``made`` columns are made of it, of more than ``near_values``.
     """
     kind = type(X)
     is_array = kind is np.ndarray or kind is np.memmap
@@ -34,7 +32,7 @@ def is_large(X: Any, made: int = 0) -> bool:
     if len(shape := X.shape) != 2:  # a frame counts its rows anew for each
         return False
     n, width = shape
-    return bool(n * made > NEAR_VALUES or n * width > MOST_VALUES)
+    return bool(n * made > near_values() or n * width > MOST_VALUES)
 
 
 def by_blocks(
@@ -48,7 +46,7 @@ def by_blocks(
     n_rows, width = X.shape
     # a multiple of the four values that CatBoost's exponential takes at a time, and of
     # the blocks of kernels
-    most = NEAR_VALUES // made if made else BLOCK_VALUES // max(1, width)
+    most = near_values() // made if made else BLOCK_VALUES // max(1, width)
     step = max(64, most // 64 * 64)
     X = X.view(np.ndarray) if type(X) is np.memmap else X
     rows = getattr(X, "iloc", X)

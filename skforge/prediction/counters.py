@@ -15,14 +15,14 @@ ENTRY, KERNEL, STEPS, LIBRARY, CHECKED, DIFFERENT = range(_N := len(ROUTES + CHE
 
 
 class Counters:
-    __slots__ = ("_compared", "_entries", "_threads")
+    __slots__ = ("_entries", "_threads", "_uncounted")
 
     def __init__(self, entries: Sequence[Any] = ()) -> None:
         #: By thread, the calls of each route and then the rows. Each thread writes its
         #: own list; that of an ended one passes to the next with its identity.
         self._threads: dict[int, list[int]] = {}
-        #: By thread, calls and rows of entries that were comparisons.
-        self._compared: dict[int, list[int]] = {}
+        #: By thread, calls and rows of entries that were comparisons or blocks of one.
+        self._uncounted: dict[int, list[int]] = {}
         #: Calls and rows of each entry, which counts by itself, holding the GIL.
         self._entries = [*entries]
 
@@ -48,9 +48,13 @@ class Counters:
             other = counts != before
             counts[:] = before
         if answer is not None and not other:  # an entry has counted by itself
-            own = self._compared.setdefault(here, [0, 0])
-            own[:] = own[0] + 1, own[1] + rows_of(answer)
+            self.take_back(1, rows_of(answer))
         return answer
+
+    def take_back(self, calls: int, rows: int) -> None:
+        """Do not count calls that entries have counted by themselves."""
+        own = self._uncounted.setdefault(get_ident(), [0, 0])
+        own[:] = own[0] + calls, own[1] + rows
 
     def watch(self, entry: Any) -> None:
         """Count the calls of a compiled entry from now on, also once it is replaced."""
@@ -60,14 +64,14 @@ class Counters:
 
     def reset(self) -> None:
         """Start from zero; no other thread may be counting."""
-        self._threads, self._compared = {}, {}
+        self._threads, self._uncounted = {}, {}
         for counts in self._entries:
             counts[:] = 0, 0
 
     def read(self, checks: bool = False) -> dict[str, dict[str, int]]:
         every = list(self._threads.values())
         none = [0] * (_N - 1)
-        entries = [*self._entries, *([-x for x in y] for y in self._compared.values())]
+        entries = [*self._entries, *([-x for x in y] for y in self._uncounted.values())]
         every += [[calls, *none, rows, *none] for calls, rows in entries]
         sums = [sum(column) for column in zip([0] * 2 * _N, *every, strict=True)]
         return {

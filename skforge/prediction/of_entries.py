@@ -111,7 +111,7 @@ class OfEntries(AtDoor):
             return answer
         if (objects := self._of_objects.get(method)) is not None:
             given = objects_of(X) if type(X) is list else X
-            if (answer := objects(given)) is not None:
+            if (answer := self._by_objects(objects, given)) is not None:
                 return answer
         read = None if blocks.is_large(X, self._made) else self.source.read(X)
         if read is None:
@@ -121,6 +121,22 @@ class OfEntries(AtDoor):
         if read[1]:
             warn(read[1])
         return answer
+
+    def _by_objects(self, entry: Entry, X: Any) -> Any:
+        """Answer by an entry of objects, which takes rows that fit L2 when made."""
+        if type(X) is not np.ndarray or not blocks.is_large(X, self._made):
+            return entry(X)
+        sizes: list[int] = []  # of blocks, which the entry counts as calls
+
+        def answer(rows: Any) -> Any:
+            if (answered := entry(rows)) is not None:
+                sizes.append(len(rows))
+            return answered
+
+        answers = blocks.by_blocks(X, answer, made=self._made)
+        whole = answers is not None
+        self.counters.take_back(len(sizes) - whole, 0 if whole else sum(sizes))
+        return answers
 
     def _at_first(self, method: str, X: Any, n_jobs: int | None) -> Any:
         answer = self.by_kernels(method, X, n_jobs)

@@ -34,6 +34,7 @@ from skforge.forest.reference import reference_raw
 from skforge.frontends import load_forest
 from skforge.frontends.catboost import ctr
 from skforge.frontends.catboost.cbm import read_cbm
+from skforge.prediction import blocks
 from tests import random_categories
 from tests.comparing import saved
 from tests.plain import plain
@@ -383,6 +384,37 @@ def test_rows_of_each_form(form, fitted):
         before = fast.counters()
         same_bits(fast.predict_proba(given), model.predict_proba(rows))
         assert fast.counters()["library"] == before["library"]
+
+
+@pytest.mark.parametrize("method", ["predict", "predict_proba", "predict_raw"])
+def test_large_batches_are_one_call_of_entries_by_blocks(method, fitted, monkeypatch):
+    """Rows that are made stay in L2 until a kernel reads them."""
+    model, _, frame = fitted
+    for module in (hashed_rows, blocks):
+        monkeypatch.setattr(module, "near_values", lambda: 1)  # 64 rows
+    fast, objects = plain(model).fit(frame), frame.to_numpy(object)
+    answer = getattr(fast, method)
+    for _ in range(3):  # the entry is compiled after the first calls
+        wanted = answer(objects[:64])
+    before, read = fast.counters(), []
+    monkeypatch.setattr(hashed_rows.HashedRows, "read", read.append)
+    same_bits(answer(objects), np.concatenate([wanted, answer(objects[64:])]))
+    after, n = fast.counters(), len(objects)
+    assert after["entry"]["calls"] - before["entry"]["calls"] == 2
+    assert after["entry"]["rows"] - before["entry"]["rows"] == n + n - 64
+    known = "RawFormulaVal" if method == "predict_raw" else None
+    expected = model.predict(objects, known) if known else None
+    expected = getattr(model, method)(frame) if expected is None else expected
+    same_bits(answer(objects), expected)
+    assert not read
+
+    objects[-1, 2] = 0.5  # what CatBoost refuses
+    before = fast.counters()
+    monkeypatch.undo()
+    monkeypatch.setattr(blocks, "near_values", lambda: 1)
+    with pytest.raises(cb.CatBoostError):
+        answer(objects)
+    assert fast.counters()["entry"] == before["entry"]
 
 
 def test_one_mapping(fitted):
