@@ -40,7 +40,7 @@ def test_unknown_preset():
         '"treebeard-row", "tahoe-direct", "tahoe-shared-data", "tahoe-shared-forest", '
         '"tahoe-splitting-shared-forest", "rapids", "xgboost-gpu", "hummingbird", '
         '"subtrees", "forest-stationary", "parallel-rows", "parallel-trees", '
-        '"parallel-both", "small-batch".'
+        '"parallel-both", "small-batch", "predicate-tiles".'
     )
 
 

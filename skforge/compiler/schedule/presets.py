@@ -130,11 +130,16 @@ def small_batch(rows: int = 8, tiles: int = 8, interleave: int = 8) -> Schedule:
     return both.vector_reduce("t0", 8)
 
 
+def predicate_tiles(rows: int = 512, trees: int = 50) -> Schedule:
+    """Bit logic on tiles of trees, whose predicates lie in L2: forests larger than it."""
+    return families.bitsliced_schedule(rows, trees)
+
+
 _STRATEGIES = (
     xgboost, treebeard_tree, treebeard_row,
     tahoe_direct, tahoe_shared_data, tahoe_shared_forest, tahoe_splitting_shared_forest,
     rapids, xgboost_gpu, hummingbird, subtrees, forest_stationary,
-    parallel_rows, parallel_trees, parallel_both, small_batch,
+    parallel_rows, parallel_trees, parallel_both, small_batch, predicate_tiles,
 )  # fmt: skip
 PRESETS.update((make.__name__.replace("_", "-"), make) for make in _STRATEGIES)
 
