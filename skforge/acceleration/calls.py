@@ -1,10 +1,15 @@
-"""What a wrapped method does with a call: ask kernels, or the library and its clock."""
+"""What is done with a call: kernels answer it, or the library, which is timed."""
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Callable
+from functools import wraps
 from time import perf_counter
 from typing import Any
+
+import numpy as np
 
 from skforge.acceleration.compiling import COMPILER, StoppedError
 from skforge.acceleration.estimate import seconds_to_compile
@@ -13,11 +18,8 @@ from skforge.acceleration.records import (
     RECORDS,
     ModelRecord,
     add,
-    changed,
-    records_with,
 )
 from skforge.acceleration.settings import ACTIVE, Settings
-from skforge.runtime.float_errors import own_arithmetic
 from skforge.runtime.log import INFO, WARNING, log
 
 Own = Callable[..., Any]
@@ -26,7 +28,9 @@ Own = Callable[..., Any]
 _GOLDEN = 0.618033988749895
 
 #: Classes whose length is known without work, as those of Dask's frames is not.
-_SIZED: set[type] = {list, tuple}
+SIZED: set[type] = {list, tuple}
+#: Dtypes of arrays that kernels may take.
+_FLOATS = frozenset((np.dtype(np.float32), np.dtype(np.float64)))
 
 
 class _Nothing:
@@ -36,66 +40,40 @@ class _Nothing:
 _NOTHING = _Nothing()
 _LEFT = ModelRecord(_NOTHING, "it cannot be watched")
 
+#: Held by the thread that reads or compares a model.
+_ALONE = threading.Lock()
+
 #: By class and method, the function that is wrapped, which is the library's own.
 OWN: dict[tuple[type, str], Own] = {}
 
 
-def answering(own: Own, method: str) -> Own:
-    """Return what takes the place of a library's method that answers rows."""
-    thread, records = ACTIVE.thread, RECORDS
-
-    def asked(self: Any, *args: Any, **named: Any) -> Any:
-        if len(args) != 1 or named or thread.inside:
-            return own(self, *args, **named)
-        record = records.get(id(self))
-        if record is None:
-            if ACTIVE.settings is None:
-                return own(self, *args)
-            record = _first(self)
-        if record.state == "left" or ACTIVE.settings is None:
-            return own(self, *args)
-        return _answer(record, self, method, own, args[0], ACTIVE.settings)
-
-    return asked
+def rows_of(X: Any) -> int:
+    """Return how many rows there are; 0 if that is not known without work."""
+    kind = type(X)
+    if kind not in SIZED:
+        if kind.__module__.partition(".")[0] not in ("numpy", "pandas"):
+            return 0
+        if hasattr(kind, "__len__"):
+            SIZED.add(kind)
+    return len(X) if kind in SIZED else 0
 
 
-def changing(own: Own) -> Own:
-    """Return what takes the place of a method that trains or changes its object."""
-    thread = ACTIVE.thread
-
-    def changes(self: Any, *args: Any, **named: Any) -> Any:
-        before, thread.inside = thread.inside, True
-        changed(self)
-        try:
-            return own(self, *args, **named)
-        finally:
-            thread.inside = before
-            changed(self)
-
-    return changes
+def may_take(X: Any) -> bool:
+    """Tell by their class and dtype whether kernels may take rows."""
+    if type(X) is np.ndarray:
+        return X.dtype in _FLOATS
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and type(X) is pandas.DataFrame
 
 
-def _is_sized(kind: type) -> bool:
-    known = kind.__module__.partition(".")[0] in ("numpy", "pandas")
-    if known and hasattr(kind, "__len__"):
-        _SIZED.add(kind)
-    return kind in _SIZED
+def count_other(method: str, *args: Any) -> None:
+    """Count a call that the library answers because of its arguments."""
+    if args and ACTIVE.settings is not None:
+        record = RECORDS.get(id(args[0])) or first(args[0])
+        record.tally(method).untimed(0, "it has further arguments")
 
 
-def leaving(own: Own) -> Own:
-    """Return what takes the place of a method that hands out what changes a model."""
-    thread = ACTIVE.thread
-
-    def leaves(self: Any, *args: Any, **named: Any) -> Any:
-        if not thread.inside:
-            for record in records_with(self):
-                record.leave("the program may change it unseen")
-        return own(self, *args, **named)
-
-    return leaves
-
-
-def _first(model: Any) -> ModelRecord:
+def first(model: Any) -> ModelRecord:
     """Return a record for a model that was not met before."""
     try:
         return add(model, _why_not(model))
@@ -113,47 +91,29 @@ def _why_not(model: Any) -> str:
     return "" if COMPILER.is_usable else "the process was forked while models compiled"
 
 
-def _answer(
-    record: ModelRecord, model: Any, method: str, own: Own, X: Any, settings: Settings
-) -> Any:
-    rows = len(X) if type(X) in _SIZED or _is_sized(type(X)) else 0
-    agreed: bool | None = False
-    why, state = record.why or "too few calls so far", record.state
-    if state == "ready" and rows >= settings.min_rows:
-        agreed, why, answer = _by_kernels(record, model, method, X, rows, settings)
-        if agreed:
-            return answer
-    thread = ACTIVE.thread
-    # the last step of a pipeline may have kernels for rows that the whole has none for
-    thread.inside = (
-        state != "ready" or agreed is not False or "steps" not in vars(model)
-    )
-    start = perf_counter()
-    try:
-        answer = own(model, X)
-    finally:
-        thread.inside = False
-    seconds = perf_counter() - start
-    tally = record.tallies.get(method) or record.tally(method)
-    tally.library(rows, seconds, why)
-    if rows < settings.min_rows:
-        return answer
-    if agreed is None:
-        _compare(record, model, method, X, answer)
-    elif record.state == "watched":
-        record.calls += 1
-        record.seconds += seconds
-        waits = record.seconds < settings.least_seconds and not settings.eager
-        if not waits and record.calls >= settings.min_calls:
-            _consider(record, model, settings)
-    return answer
+def watched(
+    record: ModelRecord, model: Any, X: Any, seconds: float, settings: Settings
+) -> None:
+    """Count a call that kernels might have answered; compile the model if it pays."""
+    record.calls += 1
+    record.seconds += seconds
+    needed = record.needed or settings.least_seconds
+    waits = record.seconds < needed and not settings.eager
+    if not waits and record.calls >= settings.min_calls and may_take(X):
+        _consider(record, model, settings)
 
 
 # ------------------------------------------------------------ kernels
 
 
-def _by_kernels(
-    record: ModelRecord, model: Any, method: str, X: Any, rows: int, settings: Settings
+def by_kernels(
+    record: ModelRecord,
+    model: Any,
+    own: Own,
+    method: str,
+    X: Any,
+    rows: int,
+    settings: Settings,
 ) -> tuple[bool | None, str, Any]:
     """Return whether kernels may answer, why not, and their answer.
 
@@ -161,12 +121,15 @@ def _by_kernels(
     """
     kernels, thread = record.kernels, ACTIVE.thread
     tally = record.tally(method)
+    # a base's method may be asked of a model whose class has another
+    if kernels is None or kernels.methods.get(method) is not own or not may_take(X):
+        return False, "kernels do not take such rows", None
+    if rows < settings.min_rows:
+        return False, "they are fewer rows than min_rows", None
+    if not settings.eager and not tally.pays(rows, kernels.overhead):
+        return False, "the library is faster for such batches", None
     start = perf_counter()
     try:
-        if kernels is None or method not in kernels.methods or not kernels.takes(X):
-            return False, "kernels do not take such rows", None
-        if not settings.eager and not tally.pays(rows, kernels.overhead):
-            return False, "the library is faster for such batches", None
         agreed = kernels.agreed(method, X)
         if agreed is False:
             return False, "kernels do not answer such rows as the library does", None
@@ -189,7 +152,7 @@ def _by_kernels(
         return False, record.why, None
     tally.kernels(rows, perf_counter() - start)
     if settings.share and _is_checked(tally.next_check(), settings.share):
-        return _checked(record, model, method, X, answer)
+        return _checked(record, kernels, model, method, X, answer)
     return True, "", answer
 
 
@@ -198,12 +161,12 @@ def _is_checked(number: int, share: float) -> bool:
 
 
 def _checked(
-    record: ModelRecord, model: Any, method: str, X: Any, answer: Any
+    record: ModelRecord, kernels: Any, model: Any, method: str, X: Any, answer: Any
 ) -> tuple[bool, str, Any]:
     """Let the library answer too; return its answer if the two differ."""
     ACTIVE.thread.inside = True
     try:
-        expected, why = record.kernels.expected(model, method, X), ""
+        expected, why = kernels.expected(model, method, X), ""
         from skforge.acceleration.kernels import unlike
 
         why = unlike(answer, expected)
@@ -219,12 +182,35 @@ def _checked(
     return False, record.why, None
 
 
-@own_arithmetic
-def _compare(record: ModelRecord, model: Any, method: str, X: Any, answer: Any) -> None:
+def _alone(function: Callable[..., None]) -> Callable[..., None]:
+    """Let one thread at a time do this; others go on, and their next calls may.
+
+    Warnings are hidden for the whole process meanwhile. If two threads did so, the
+    second to end would hide them for ever.
+    """
+
+    @wraps(function)
+    def alone(*args: Any) -> None:
+        COMPILER.at_work.append(None)
+        if not _ALONE.acquire(blocking=False):
+            COMPILER.at_work.pop()
+            return
+        ACTIVE.thread.inside = True
+        try:
+            with np.errstate(all="ignore"):
+                function(*args)
+        finally:
+            ACTIVE.thread.inside = False
+            _ALONE.release()
+            COMPILER.at_work.pop()
+
+    return alone
+
+
+@_alone
+def compare(record: ModelRecord, model: Any, method: str, X: Any, answer: Any) -> None:
     """Compare rows of a new form; the call has the library's answer already."""
     kernels = record.kernels
-    COMPILER.at_work.append(None)
-    ACTIVE.thread.inside = True
     try:
         if kernels is not None:
             why = kernels.compare(model, method, X, answer)
@@ -237,9 +223,6 @@ def _compare(record: ModelRecord, model: Any, method: str, X: Any, answer: Any) 
                 _differ(record, method, X, why)
     except Exception as error:  # noqa: BLE001 - no failure of ours reaches a program
         _fail(record, error)
-    finally:
-        ACTIVE.thread.inside = False
-        COMPILER.at_work.pop()
 
 
 def _differ(record: ModelRecord, method: str, X: Any, why: str) -> None:
@@ -263,29 +246,24 @@ def _fail(record: ModelRecord, error: Exception) -> None:
 # ------------------------------------------------------------ compiling
 
 
-@own_arithmetic
+@_alone
 def _consider(record: ModelRecord, model: Any, settings: Settings) -> None:
     """Compile a model once its library has taken as long as compiling will."""
     if not COMPILER.is_usable:
         record.leave("the process was forked while models compiled")
         return
     if record.state != "watched":
-        return  # another thread was faster
-    COMPILER.at_work.append(None)
-    ACTIVE.thread.inside = True
+        return  # by another thread
     record.state = "compiling"
     try:
-        needed = seconds_to_compile(model, settings.least_seconds)
-        if record.seconds < needed and not settings.eager:
+        record.needed = seconds_to_compile(model, settings.least_seconds)
+        if record.seconds < record.needed and not settings.eager:
             record.state = "watched"
             record.why = "compiling would take longer than its calls so far"
             return
         _read(record, model, settings)
     except Exception as error:  # noqa: BLE001 - no failure of ours reaches a program
         _refuse(record, error)
-    finally:
-        ACTIVE.thread.inside = False
-        COMPILER.at_work.pop()
 
 
 def _read(record: ModelRecord, model: Any, settings: Settings) -> None:

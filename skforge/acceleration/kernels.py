@@ -94,10 +94,6 @@ class Kernels:
     def has_part(self, part: Any) -> bool:
         return any(part is known for known in self.watch.parts)
 
-    def takes(self, X: Any) -> bool:
-        """Tell by its class whether kernels may take a container, in a moment."""
-        return type(X) is np.ndarray or is_frame(X)
-
     def agreed(self, method: str, X: Any) -> bool | None:
         return self.door.agreed(method, X)
 

@@ -13,7 +13,12 @@ from importlib.abc import MetaPathFinder
 from types import FunctionType, ModuleType
 from typing import Any
 
-from skforge.acceleration.calls import OWN, answering, changing, leaving
+from skforge.acceleration.around_importlib_bootstrap import (
+    answering,
+    changing,
+    leaving,
+)
+from skforge.acceleration.calls import OWN
 from skforge.acceleration.libraries import LIBRARIES, ClassPlan
 
 #: What was put where: the class, the name, the library's own and ours.

@@ -21,7 +21,7 @@ class ModelRecord:
     """One model's calls, and its kernels once they are compiled."""
 
     __slots__ = (
-        *("__weakref__", "calls", "kernels", "kind", "name", "reference"),
+        *("__weakref__", "calls", "kernels", "kind", "name", "needed", "reference"),
         *("seconds", "state", "tallies", "why"),
     )
 
@@ -30,11 +30,13 @@ class ModelRecord:
         self.kind, self.name = kind, kind.__name__
         self.reference = weakref.ref(model, _forgets(id(model)))
         #: Why the library answers.
-        self.why = why
+        self.why = why or "too few calls so far"
         #: "watched", "compiling", "ready", or "left": to the library, for good.
         self.state = "left" if why else "watched"
         #: Calls and seconds of the library since the model was last changed.
         self.calls, self.seconds = 0, 0.0
+        #: Seconds of the library after which the model is compiled; 0: not known yet.
+        self.needed = 0.0
         self.kernels: Any = None
         self.tallies: dict[str, Tally] = {}
 
@@ -47,7 +49,7 @@ class ModelRecord:
 
     def start_again(self, why: str) -> None:
         """Forget what was compiled: the model is another one now."""
-        self.calls, self.seconds = 0, 0.0
+        self.calls, self.seconds, self.needed = 0, 0.0, 0.0
         self.state, self.kernels, self.why = "watched", None, why
 
 

@@ -11,6 +11,7 @@ from skforge.acceleration.tally import Tally, Totals
 class MethodReport(NamedTuple):
     """Calls of one method of all models of a class.
 
+    ``library_seconds`` leaves out calls that kernels would not answer in any case.
     ``seconds_saved`` counts batches of sizes for which both sides were measured.
     """
 
@@ -75,7 +76,7 @@ def acceleration_report() -> AccelerationReport:
     skforge has seen no call of a model.
     """
     totals: Totals = {}
-    for (name, method), tally in GONE.items():
+    for (name, method), tally in [*GONE.items()]:  # models may go meanwhile
         totals.setdefault((name, method), Tally()).add(tally)
     for record in [*RECORDS.values()]:
         for method, tally in [*record.tallies.items()]:
@@ -91,9 +92,10 @@ def _line(name: str, method: str, tally: Tally) -> MethodReport:
         for side in (tally.by_kernels, tally.by_library)
     ]
     kernels, library = sums
+    calls, rows = (int(library[i]) + tally.alone[i] for i in range(2))
     reasons = dict(sorted(tally.whys.items(), key=lambda item: -item[1]))
     return MethodReport(
         *(name, method, int(kernels[0]), int(kernels[1]), kernels[2]),
-        *(int(library[0]), int(library[1]), library[2]),
+        *(calls, rows, library[2]),
         *(tally.saved(), tally.differed, reasons),
     )

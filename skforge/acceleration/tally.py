@@ -14,11 +14,13 @@ class Tally:
     Batches of similar size are counted together, by the bits of their number of rows.
     """
 
-    __slots__ = ("by_kernels", "by_library", "checks", "differed", "whys")
+    __slots__ = ("alone", "by_kernels", "by_library", "checks", "differed", "whys")
 
     def __init__(self) -> None:
         self.by_library: dict[int, Totalled] = {}
         self.by_kernels: dict[int, Totalled] = {}
+        #: The library's calls, and their rows, that were not timed.
+        self.alone = [0, 0]
         #: Calls whose answers differed from the library's; none of them has left.
         self.differed = 0
         #: Kernels' calls that may be compared, and are if their number says so.
@@ -36,6 +38,14 @@ class Tally:
         whys = self.whys
         whys[why] = whys.get(why, 0) + 1
 
+    def untimed(self, rows: int, why: str) -> None:
+        """Count a call of the library's that was not timed: no kernels would answer."""
+        sums = self.alone
+        sums[0] += 1
+        sums[1] += rows
+        whys = self.whys
+        whys[why] = whys.get(why, 0) + 1
+
     def kernels(self, rows: int, seconds: float) -> None:
         _count(self.by_kernels, rows.bit_length(), 1, rows, seconds)
 
@@ -49,11 +59,13 @@ class Tally:
         ``overhead`` is what a call of kernels takes apart from its rows, in seconds.
         """
         size = rows.bit_length()
-        usual = self._usual(size)
+        library, kernels = self.by_library.get(size), self.by_kernels.get(size)
+        usual = self._usual(size) if library is None else library[2] / library[0]
         if usual is None:
             return True
-        calls, _, seconds = self.by_kernels.get(size, (0, 0, 0.0))
-        return (seconds / calls if calls > 2 else overhead) < usual
+        if kernels is None or kernels[0] < 3:
+            return overhead < usual
+        return kernels[2] / kernels[0] < usual
 
     def _usual(self, size: int) -> float | None:
         """Return the library's mean seconds for batches of a size.
@@ -81,6 +93,7 @@ class Tally:
         ):
             for size, counts in others.items():
                 _count(mine, size, *counts)
+        self.alone = [sum(both) for both in zip(self.alone, other.alone, strict=True)]
         self.differed += other.differed
         for reason, calls in other.whys.items():
             self.whys[reason] = self.whys.get(reason, 0) + calls

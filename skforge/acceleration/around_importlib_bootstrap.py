@@ -1,0 +1,133 @@
+"""What takes the place of libraries' methods.
+
+Warnings and loggers that name their caller's line skip frames of files that have
+"importlib" and "_bootstrap" in their names. So they name the line of the program, as
+without us; therefore only functions of this file call the libraries' methods.
+"""
+
+from __future__ import annotations
+
+import inspect
+from time import perf_counter
+from typing import Any
+
+from skforge.acceleration import calls
+from skforge.acceleration.calls import Own
+from skforge.acceleration.records import RECORDS, changed, records_with
+from skforge.acceleration.settings import ACTIVE
+
+
+def answering(own: Own, method: str) -> Own:
+    """Return what takes the place of a library's method that answers rows."""
+    thread, records, sized = ACTIVE.thread, RECORDS, calls.SIZED
+    (_, first, *_), defaults = _parameters(own)
+
+    def asked(*args: Any, **named: Any) -> Any:
+        if thread.inside:
+            return own(*args, **named)
+        if named or len(args) != 2:
+            usual = _usual(args, named, first, defaults)
+            if usual is None:
+                return _with_others(own, method, args, named)
+            args = usual
+        self, X = args
+        settings = ACTIVE.settings
+        if settings is None:
+            return own(self, X)
+        record = records.get(id(self)) or calls.first(self)
+        try:
+            rows = len(X) if type(X) in sized else calls.rows_of(X)
+        except TypeError:  # an array without dimensions
+            rows = 0
+        state, why = record.state, record.why
+        agreed: bool | None = False
+        if state == "left":
+            record.tally(method).untimed(rows, why)
+            return own(self, X)
+        if state == "ready":
+            agreed, why, answer = calls.by_kernels(
+                record, self, own, method, X, rows, settings
+            )
+            if agreed:
+                return answer
+        # a pipeline's last step may have kernels for rows that the whole has none for
+        thread.inside = (
+            state != "ready" or agreed is not False or "steps" not in vars(self)
+        )
+        start = perf_counter()
+        try:
+            answer = own(self, X)
+        finally:
+            thread.inside = False
+        seconds = perf_counter() - start
+        record.tally(method).library(rows, seconds, why)
+        if agreed is None:
+            calls.compare(record, self, method, X, answer)
+        elif state == "watched" and rows >= settings.min_rows:
+            calls.watched(record, self, X, seconds, settings)
+        return answer
+
+    return asked
+
+
+def _with_others(
+    own: Own, method: str, args: tuple[Any, ...], named: dict[str, Any]
+) -> Any:
+    """Let the library answer a call with further arguments, and count it."""
+    calls.count_other(method, *args)
+    ACTIVE.thread.inside = not (args and "steps" in getattr(args[0], "__dict__", ()))
+    try:
+        return own(*args, **named)
+    finally:
+        ACTIVE.thread.inside = False
+
+
+def _parameters(own: Own) -> tuple[list[str], dict[str, Any]]:
+    """Return the names of a method's parameters, and the defaults of those after X."""
+    parameters = inspect.signature(own).parameters
+    later = [*parameters.values()][2:]
+    return [*parameters, "", ""], {p.name: p.default for p in later}
+
+
+def _usual(
+    args: tuple[Any, ...], named: dict[str, Any], first: str, defaults: dict[str, Any]
+) -> tuple[Any, ...] | None:
+    """Return a model and rows if all other arguments are the defaults, else None."""
+    if len(args) == 1 and first in named:
+        named = {**named}
+        args = *args, named.pop(first)
+    if len(args) == 2 and all(
+        defaults.get(name, named) is value for name, value in named.items()
+    ):
+        return args
+    return None
+
+
+def changing(own: Own) -> Own:
+    """Return what takes the place of a method that trains or changes its object."""
+    thread = ACTIVE.thread
+
+    def changes(*args: Any, **named: Any) -> Any:
+        model = args[0] if args else named.get("self")
+        before, thread.inside = thread.inside, True
+        changed(model)
+        try:
+            return own(*args, **named)
+        finally:
+            thread.inside = before
+            changed(model)
+
+    return changes
+
+
+def leaving(own: Own) -> Own:
+    """Return what takes the place of a method that hands out what changes a model."""
+    thread = ACTIVE.thread
+
+    def leaves(*args: Any, **named: Any) -> Any:
+        if not thread.inside:
+            for record in records_with(args[0] if args else named.get("self")):
+                record.leave("the program may change it unseen")
+        return own(*args, **named)
+
+    return leaves
