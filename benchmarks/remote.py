@@ -28,7 +28,6 @@ from models import Model
 from numpy.typing import NDArray
 
 WORKER = Path(__file__).with_name("worker.py")
-PATIENCE = 60.0
 
 
 class SystemFailedError(Exception):
@@ -69,10 +68,11 @@ OURS = ("skforge", "skforge AVX2", "skforge tuned")
 class Remote:
     """A system in its own process, started when first asked.
 
-    It is ended if an ordinary command takes longer than ``PATIENCE`` seconds.
+    It is ended if an ordinary command takes longer than ``patience`` seconds.
     """
 
     worker = WORKER
+    patience = 60.0
 
     def __init__(self, entry: Entry) -> None:
         self.entry = entry
@@ -98,7 +98,7 @@ class Remote:
         return found
 
     def ask(
-        self, command: str, seconds: float = PATIENCE, **arguments: Any
+        self, command: str, seconds: float | None = None, **arguments: Any
     ) -> Mapping[str, Any]:
         """Return a command's answer; an error if it says no, dies or takes too long."""
         process = self._process
@@ -111,7 +111,8 @@ class Remote:
         with suppress(BrokenPipeError):  # it died: reading says how
             process.stdin.write(line.encode())
             process.stdin.flush()
-        answer: dict[str, Any] = json.loads(self._read_line(process, seconds))
+        patience = self.patience if seconds is None else seconds
+        answer: dict[str, Any] = json.loads(self._read_line(process, patience))
         if "error" in answer:
             raise SystemFailedError(without_paths(answer["error"]))
         return answer

@@ -504,7 +504,9 @@ def _of_arrow(X: Any, knows: Knows) -> Any:
 
     def _arrow_array(part: list[Any], kind: Any) -> Any:
         if pa.types.is_dictionary(kind):
-            known = pa.array([x for x in {*part} if x is not None], kind.value_type)
+            # in no order of readers that take places for names; a set's is by chance
+            listed = sorted({*part} - {None}, reverse=True)
+            known = pa.array(listed, kind.value_type)
             codes = pa.compute.index_in(pa.array(part, kind.value_type), known)
             codes = codes.cast(kind.index_type)
             return pa.DictionaryArray.from_arrays(codes, known, ordered=kind.ordered)

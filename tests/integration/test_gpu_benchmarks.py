@@ -17,6 +17,8 @@ from skforge import compile_forest, load_forest
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "benchmarks"
 MODEL = "synthetic-12x6-4"
+#: Seconds: a busy machine may be slow.
+HOUR = 3600.0
 
 
 @pytest.fixture
@@ -82,7 +84,8 @@ def test_a_run_without_a_gpu(gpu, monkeypatch, tmp_path, capsys) -> None:
     (fakes / "nvforest.py").write_text(FAKE_NVFOREST)
     (fakes / "treelite.py").write_text(FAKE_TREELITE)
     monkeypatch.setenv("PYTHONPATH", f"{fakes}:{ROOT}")
-    limits = gpu.bench.Limits(rounds=2, slot=1e-4)
+    monkeypatch.setattr(gpu.bench.GpuRemote, "patience", HOUR)
+    limits = gpu.bench.Limits(rounds=2, slot=1e-4, call=HOUR, prepare=HOUR)
     results, status = gpu.main.run(
         [MODEL],
         [1, 512],

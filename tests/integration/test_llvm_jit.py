@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import struct
-import time
 from pathlib import Path
 
 import numpy as np
@@ -93,16 +92,9 @@ def test_an_interleaved_walk_on_every_target():
         assert np.array_equal(compiled(walk_kernel(16), args, target)["out"], sums)
 
 
-def test_walks_stay_scalar_and_compile_quickly():
+def test_walks_stay_scalar():
     target = Target.host()
-    compile_functions([walk_kernel(1, "warm_up")], target)
-    seconds = {1: [], 8: []}
-    for walks in 3 * [1, 8]:
-        start = time.perf_counter()
-        module = compile_functions([walk_kernel(walks)], target)
-        seconds[walks].append(time.perf_counter() - start)
-    # 13 times measured; room for a busy machine, and for one that is emulated
-    assert min(seconds[8]) < 80 * min(seconds[1])
+    module = compile_functions([walk_kernel(8)], target)
     assembly = emit_assembly(walk_kernel(8), target)
     # Eight separate walks: SLP vectorisation would build vectors lane by lane, and
     # strength reduction would keep a pointer for every address (see llvm.py).

@@ -9,7 +9,7 @@ import pytest
 from sklearn.tree import DecisionTreeRegressor
 
 from skforge.frontends import load_forest
-from skforge.prediction.made_rows import known_columns, made_rows
+from skforge.prediction.made_rows import Known, known_columns, made_rows
 
 
 def made(width: int, form: Any = np.asarray) -> tuple[Any, Any]:
@@ -54,3 +54,14 @@ def test_parts_of_lists_are_apart() -> None:
 def test_nothing_is_made_for_forms_that_are_not_known() -> None:
     forest, _ = made(2)
     assert made_rows(object(), known_columns(forest, {}), None) == []
+
+
+def test_dictionaries_of_arrow_list_names_in_no_reader_s_order() -> None:
+    # a set's order, which varies by process, let a planted fault pass at times
+    pa = pytest.importorskip("pyarrow")
+    towns = ("bern", "lima", "oslo", "riga", "rome")
+    table = pa.table({"town": pa.array(["oslo", None]).dictionary_encode()})
+    batches = made_rows(table, {0: Known(labels=towns)}, None)
+    ordinary, new = (b.rows["town"].combine_chunks().dictionary for b in batches)
+    assert ordinary.to_pylist() == [*towns[::-1]]
+    assert len(new) == 2  # one that training had, and one that it had not
