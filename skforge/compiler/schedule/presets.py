@@ -131,7 +131,7 @@ def small_batch(rows: int = 8, tiles: int = 8, interleave: int = 8) -> Schedule:
 
 
 def predicate_tiles(rows: int = 512, trees: int = 50) -> Schedule:
-    """Bit logic on tiles of trees, whose predicates lie in L2: forests larger than it."""
+    """Bit logic on tiles of trees whose predicates lie in L2, of larger forests."""
     return families.bitsliced_schedule(rows, trees)
 
 
