@@ -193,7 +193,9 @@ def _as_trained(spec: RowSpec, rows: Rows) -> Any:
     columns = []
     for i, name in enumerate(there):
         place = places.get(name, i)
-        if place in spec.categories:
+        if place in spec.hashed:
+            columns.append(rows.texts(i))
+        elif place in spec.categories:
             columns.append(rows.categories(i, spec.categories[place]))
         elif (place in spec.texts and rows.spelled is not None) or (
             (place in spec.texts or spec.whole) and rows.is_text(i)

@@ -87,16 +87,8 @@ class GraphRows:
             places = [known[name] for name in self._names]
         else:
             mistakes.check_shape((len(X), len(labels)), self._forest.n_features)
-        if frames.is_pandas(X):
-            every = [X.iloc[:, i] for i in places]
-            columns = [
-                x.to_numpy() if isinstance(x.dtype, np.dtype) else x.array
-                for x in every
-            ]
-        else:
-            every = X.get_columns() if hasattr(X, "get_columns") else X.columns
-            columns = [every[i] for i in places]
-        return columns, [labels[i] for i in places]
+        every = frames.each_column(X)
+        return [every[i] for i in places], [labels[i] for i in places]
 
     def _of_columns(self, columns: Any, labels: Sequence[Any]) -> Array:
         n_rows = len(columns[0])
@@ -104,24 +96,21 @@ class GraphRows:
         for i, (column, label) in enumerate(zip(columns, labels, strict=True)):
             codes = self._codes.get(i)
             if codes is None:
-                rows[:, i] = _numbers(column, label)
+                frames.write_numbers(rows, i, _numbers(column, label))
             else:
                 rows[:, i] = _codes(codes, column, label)
         return rows
 
 
-def _numbers(column: Any, label: Any) -> Array:
+def _numbers(column: Any, label: Any) -> frames.ColumnNumbers:
     found = frames.numbers_in(column) if not isinstance(column, np.ndarray) else None
     if found is not None:
-        numbers, gaps = found
-        if gaps is not None and gaps.any():
-            numbers = np.where(gaps, np.nan, numbers.astype(np.float64))
-        return numbers
+        return found
     values = np.asarray(column)
     if values.dtype.kind in "fiub":
-        return values
+        return values, None
     try:
-        return values.astype(object).astype(np.float64)
+        return values.astype(object).astype(np.float64), None
     except (TypeError, ValueError) as error:
         raise InvalidInputError(
             f"column {label!r} holds values that are no numbers ({error}), and the "

@@ -154,18 +154,15 @@ class HashedRows:
         return rows, self.unnamed
 
     def _fits(self, X: Any) -> bool:
-        labels = X.columns if frames.is_pandas(X) else None
-        last = self._last
-        if labels is not None and (
-            labels is last or (last is not None and labels.identical(last))
-        ):
-            return len(X) > 0
-        names = frames.column_names(X)
-        fits = len({*names}) == len(names) == len(self._places) and len(X) > 0
-        fits = fits and (self._names is None or names == [*self._names])
-        if fits:
+        labels = frames.labels_of(X)
+        if labels is not self._last and not frames.same_labels(labels, self._last):
+            names = frames.column_names(X)
+            if not len({*names}) == len(names) == len(self._places):
+                return False
+            if self._names is not None and names != [*self._names]:
+                return False
             self._last = labels
-        return fits
+        return len(X) > 0
 
     def _of_columns(
         self, columns: Iterable[tuple[Any, Any]], n_rows: int
@@ -270,11 +267,8 @@ def _objects_in(column: Any) -> Any:
 def _write_numbers(column: Any, rows: Array, index: int) -> bool:
     if (found := frames.numbers_in(column)) is None or frames.may_round(found[0]):
         return False
-    values, missing = found
     with np.errstate(all="ignore"):
-        rows[:, index] = values
-    if missing is not None:
-        rows[missing, index] = np.nan
+        frames.write_numbers(rows, index, found)
     return True
 
 

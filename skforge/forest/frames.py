@@ -119,6 +119,18 @@ def columns_of(X: Any) -> list[tuple[Any, Any]]:
     return columns
 
 
+def each_column(X: Any) -> list[Any]:
+    """Return the values of each column of a frame or table, in their order."""
+    columns: dict[int, Any] = {}
+    every = np.arange(len(labels_of(X)))
+    for places, values in columns_of(X):
+        if type(places) is int:
+            columns[places] = values
+        else:
+            columns.update(zip(every[places].tolist(), values, strict=True))
+    return [columns[i] for i in range(len(columns))]
+
+
 class WithoutColumn:
     """A pandas frame without the column at a place, for those who read its blocks.
 
@@ -197,6 +209,13 @@ def nullable_numbers(values: Any, number: np.dtype[Any]) -> tuple[Array, Array]:
     return values._data, mask  # as its to_numpy does, five times as fast
 
 
+def write_numbers(rows: Array, place: Any, found: ColumnNumbers) -> None:
+    """Write a column's numbers to rows, NaN where they are missing."""
+    rows[:, place], gaps = found
+    if gaps is not None:
+        rows[gaps, place] = np.nan
+
+
 def may_round(values: Array) -> bool:
     """Tell whether float64 may hold another number for some whole one."""
     wide = values.dtype.kind in "iu" and values.dtype.itemsize == 8
@@ -240,6 +259,12 @@ def is_table(X: Any) -> bool:
 def labels_of(X: Any) -> Any:
     arrow = type(X).__module__.startswith("pyarrow")
     return X.schema.names if arrow else getattr(X, "columns", None)
+
+
+def types_of(X: Any) -> Any:
+    """Return the type of each column of a frame or table, as its library has it."""
+    arrow = type(X).__module__.startswith("pyarrow")
+    return X.schema.types if arrow else X.dtypes
 
 
 def same_labels(labels: Any, others: Any) -> bool:
@@ -346,9 +371,7 @@ class FrameColumns:
             elif (found := read(column)) is None:
                 raise _no_numbers(labels[i], column)
             else:
-                numbers[:, i], gaps = found
-                if gaps is not None:
-                    numbers[gaps, i] = np.nan
+                write_numbers(numbers, i, found)
         return numbers
 
     def _check(self, coded: list[int], X: Any) -> None:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from skforge._typing import Array
-from skforge.forest.frames import is_category, is_pandas, kind_of
+from skforge.forest.frames import is_category, is_pandas, kind_of, same_labels
 from skforge.sources.known_forms import ReadForm
 
 #: Forms of one method and class of rows that are told apart; later ones are taken for
@@ -152,15 +152,7 @@ def _same_pandas(look: Any, X: Any) -> bool:
         if not known and _places(manager) != places:
             return False
     names = manager.axes[0]  # whose comparison takes longest
-    return names is labels or names.is_(labels) or _equal_labels(names, labels)
-
-
-def _equal_labels(names: Any, labels: Any) -> bool:
-    if names.nlevels > 1 or names.dtype != labels.dtype or not names.equals(labels):
-        return False  # each level may have labels of many types
-    # 1, 1.0 and True are three labels
-    kinds = [[*map(type, x.tolist())] for x in (names, labels) if x.dtype == np.object_]
-    return not kinds or kinds[0] == kinds[1]
+    return names is labels or names.is_(labels) or same_labels(names, labels)
 
 
 def _alike(dtype: Any, other: Any) -> bool:

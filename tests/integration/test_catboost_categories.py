@@ -9,6 +9,7 @@ import subprocess
 import sys
 import zlib
 
+import joblib
 import numpy as np
 import pytest
 from sklearn.calibration import CalibratedClassifierCV
@@ -506,19 +507,23 @@ def test_texts_of_other_classes_are_what_they_hold(fitted):
 def test_frames_whose_names_are_not_alike(fitted):
     _, _, frame = fitted
     X, y = frame.to_numpy(object), np.arange(len(frame)) % 7
-    model = train(frame=X, y=y, cat_features=[0, 2, 4])
-    fast = plain(model).fit(X)
-    given = pd.DataFrame(X[:5])
-    same_bits(fast.predict(given), model.predict(given))
-    for names in ([0.0, 1.0, 2.0, 3.0, 4.0], ["a", "a", "b", "c", "d"]):
-        rows = given.set_axis(names, axis=1)
-        try:
-            expected = model.predict(rows)
-        except cb.CatBoostError:
-            with pytest.raises(cb.CatBoostError):
-                fast.predict(rows)
-        else:
-            same_bits(fast.predict(rows), expected)
+    named = pd.DataFrame(X, columns=[1, *"abcd"])
+    for trained, others in (
+        (X, ([0.0, 1.0, 2.0, 3.0, 4.0], ["a", "a", "b", "c", "d"])),
+        (named, ([True, *"abcd"], [1.0, *"abcd"])),  # equal to 1, and other names
+    ):
+        model = train(frame=trained, y=y, cat_features=[0, 2, 4])
+        fast, given = plain(model).fit(trained), pd.DataFrame(trained[:5])
+        same_bits(fast.predict(given), model.predict(given))
+        for names in others:
+            rows = given.set_axis(names, axis=1)
+            try:
+                expected = model.predict(rows)
+            except cb.CatBoostError:
+                with pytest.raises(cb.CatBoostError):
+                    fast.predict(rows)
+            else:
+                same_bits(fast.predict(rows), expected)
 
 
 def test_dates_are_left_to_catboost(fitted):
@@ -638,6 +643,19 @@ def test_rows_of_files_and_tables(kind, tmp_path):
     call = ["predict", str(tmp_path / "m.cbm"), str(path), "-o", str(out)]
     assert run(call) == 0
     np.testing.assert_array_equal(np.load(out), model.predict(frame))
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_wrapper_takes_its_members_categories_of_files(kind, tmp_path):
+    frame, y = make_frame(100)
+    inner = train("Classifier", frame, y > 2, iterations=3)
+    model = CalibratedClassifierCV(FrozenEstimator(inner), cv=2).fit(frame, y > 2)
+    joblib.dump(model, tmp_path / "m.joblib")
+    skforge.save(plain(model).fit(frame), tmp_path / "m.skforge")
+    path = tmp_path / f"rows.{kind}"
+    getattr(frame, f"to_{kind}")(path, index=False)
+    files = [str(tmp_path / "m.skforge"), "--model", str(tmp_path / "m.joblib")]
+    assert run(["verify", *files, "--data", str(path)]) == 0
 
 
 def test_a_file_with_a_missing_category_is_refused(tmp_path, capsys):
