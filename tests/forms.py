@@ -93,6 +93,7 @@ ARRAYS: dict[str, Maker] = {
     "reversed": lambda X: X[::-1],
     "every third": lambda X: X[::3],
     "read-only": lambda X: np.broadcast_to(X[:1], (3, X.shape[1])),
+    "memmap": lambda X: X.view(np.memmap),
     "unaligned": _unaligned,
     "big-endian": lambda X: X.astype(">f8"),
     "big-endian of float32": lambda X: X.astype(">f4"),

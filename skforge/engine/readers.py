@@ -31,6 +31,9 @@ class RowReader(Protocol):
     def entry(self, entry: Any) -> Any:
         """Return an entry that takes users' rows, before one that takes numbers."""
 
+    def spelled_booleans(self) -> dict[int, bool]:
+        """Return the columns that are hashed; whether True was a text in training."""
+
 
 class PlainReader:
     """Reads rows whose columns are the forest's features."""
@@ -50,6 +53,9 @@ class PlainReader:
 
     def entry(self, entry: Any) -> Any:
         return entry
+
+    def spelled_booleans(self) -> dict[int, bool]:
+        return {}
 
 
 class GraphReader(PlainReader):

@@ -196,6 +196,11 @@ class ForestArrays(_Known):
         return self.hashed is not None
 
     @property
+    def n_made(self) -> int:
+        """Number of features if rows are made of the source's; 0 if they are these."""
+        return 0 if self.hashed is None else self.n_features
+
+    @property
     def is_category(self) -> Bools:
         """Which columns of the source's rows hold categories that are hashed."""
         known = self.hashed

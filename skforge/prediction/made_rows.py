@@ -304,7 +304,7 @@ def _of_array(X: Array, knows: Knows) -> Any:
 
     def make(parts: list[Any]) -> Any:
         with np.errstate(all="ignore"):
-            return np.array(parts, dtype).T.copy(order)
+            return np.array(parts, dtype).T.copy(order).view(type(X))
 
     return columns, make
 

@@ -29,8 +29,7 @@ class OfKernels(OfRows):
         self.by_leaves: tuple[str, ...] = getattr(
             self.source.leaf_source, "by_leaves", ()
         )
-        #: Columns of the forest's rows, if they are made of others.
-        self._made = self.forest.n_features if self.forest.is_encoded else 0
+        self._made = self.forest.n_made
         #: The labels that ``predict`` returns; None for 0, 1, ...
         self.classes: Any = labels_of(self.forest.answers, basis.model)
         #: Returns a method's answer for raw scores.

@@ -167,12 +167,18 @@ def _stages_asked(
     return None if at is None else (base, *at, step)
 
 
+def _argument_of_stages(predictor: ForestPredictor) -> str:
+    """Return the argument by which a library predicts anew for each stage, or ""."""
+    source = predictor.source
+    *_, last = ARGUMENTS.get(predictor.forest.source, ("",))
+    asks = source.model is None or source.members or last == "ntree_end"
+    return "" if asks else last
+
+
 def _some_stages(predictor: ForestPredictor) -> tuple[int, ...]:
     """Return stages to compare, if the library predicts anew for each."""
-    rounds, source = predictor.module.parts[0].rounds, predictor.source
-    *_, last = ARGUMENTS.get(predictor.forest.source, ("",))
-    asks = source.model is None or source.members or last in ("", "ntree_end")
-    if asks or not rounds:
+    rounds = predictor.module.parts[0].rounds
+    if not rounds or not _argument_of_stages(predictor):
         return ()
     return tuple(sorted({1, (rounds.n + 1) // 2, rounds.n}))
 
@@ -185,10 +191,9 @@ def staged_by_library(
     some: Any = (),
 ) -> Iterator[Any]:
     """Yield the library's stages, or some of them if it predicts anew for each."""
-    source, name = predictor.source, f"staged_{method}"
-    *_, last = ARGUMENTS.get(predictor.forest.source, ("",))
-    if source.model is None or source.members or last in ("", "ntree_end"):
-        for values in source.call(name, X, **params):
+    name = f"staged_{method}"
+    if not (last := _argument_of_stages(predictor)):
+        for values in predictor.source.call(name, X, **params):
             predictor.counters.add(counters.LIBRARY, counters.rows_of(values))
             yield values
         return

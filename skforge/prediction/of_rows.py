@@ -122,8 +122,7 @@ class OfRows:
             self.of_forms[form], who = self, "the kernels of float64 rows"
         elif source is not None and isinstance(self.module, CompiledModule):
             module = self.engine.module_of(source.forest)
-            model = source.model if source.stored is None else source.stored
-            reader = type(self)(Basis(module, model, source=source))
+            reader = type(self)(Basis(module, source.held, source=source))
             reader.counters, who = self.counters, "kernels of their own"
             self.of_forms[form] = reader
         self._routes = {}

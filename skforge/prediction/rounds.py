@@ -48,7 +48,7 @@ def rounds_asked(
 
 
 def _stopped_early(source: Source) -> bool:
-    model = source.stored or source.model
+    model = source.held
     best = getattr(model, "best_iteration_", getattr(model, "best_iteration", 0))
     return bool(best and best > 0)
 

@@ -37,7 +37,7 @@ from skforge.outputs.answers import answer, labels_of
 from skforge.outputs.steps import Refused, in_order
 from skforge.runtime.mapping_values import ColumnRule
 from skforge.runtime.mappings import MappingColumns, without_names
-from skforge.sources.known_forms import ReadForm, of_source
+from skforge.sources.known_forms import PassedOn, ReadForm, of_source, without
 from skforge.sources.plain import PlainRows, ReadArray, Reading
 from skforge.sources.stored_model.model import StoredModel, StoredRules
 
@@ -225,6 +225,11 @@ class Source:
         return []
 
     @property
+    def held(self) -> Any:
+        """The live model, or what is stored of one."""
+        return self.model if self.stored is None else self.stored
+
+    @property
     def class_name(self) -> str:
         return getattr(self.stored, "class_name", type(self.model).__name__)
 
@@ -306,7 +311,13 @@ class Source:
     def read(self, X: Any) -> ReadArray | None:
         """Read common rows, and a warning; :meth:`takes` is to check the values."""
         read: ReadArray | None = None if self._plain is None else self._plain.read(X)
-        return read
+        if read is None or (passed_on := self.passed_on(X)) is None:
+            return read
+        return None if passed_on(X, read[0]) else read
+
+    def passed_on(self, X: Any) -> PassedOn | None:
+        """Return what tells which rows of a form the model has to read; None: none."""
+        return None
 
     def reader(self, X: Any, most: int) -> tuple[ReadForm, str] | None:
         """Return what reads further rows of the form of these, and the form's warning.
@@ -316,13 +327,13 @@ class Source:
         """
         if (read := self.read(X)) is None:
             return None
-        plain = self._plain.reader(X, most) if self.reads_numbers(X) else None
-        n_rows = most // read[0].shape[1]
-        return plain or of_source(self.read, n_rows, read[1], X), read[1]
-
-    def reads_numbers(self, X: Any) -> bool:
-        """Tell whether :meth:`read` does no more with rows of a form than PlainRows."""
-        return type(self).read is Source.read
+        own = type(self).read is not Source.read
+        plain = None if own else self._plain.reader(X, most)
+        if plain is None:
+            plain = of_source(self.read, most // read[0].shape[1], read[1], X)
+        elif (passed_on := self.passed_on(X)) is not None:
+            plain = partial(without, passed_on, plain)
+        return plain, read[1]
 
     def columns(self) -> MappingColumns | None:
         """Return the columns of rows that are mappings; None if the model takes these.
@@ -359,7 +370,7 @@ class Source:
         return MappingColumns(tuple(rules), *sizes, by_frame, by_objects)
 
     def _reading(self, **how: Any) -> Reading:
-        names = getattr(self.stored or self.model, "feature_names_in_", None)
+        names = getattr(self.held, "feature_names_in_", None)
         usual: dict[str, Any] = {
             "names": None if names is None else tuple(names),
             "estimator": self.class_name,

@@ -21,7 +21,8 @@ from skforge.exceptions import InvalidInputError
 from skforge.forest import frames
 from skforge.forest.sparse_rows import most_entries
 from skforge.sources import plain
-from skforge.sources.base import Answers, Source, register
+from skforge.sources.base import Answers, Array, Source, register
+from skforge.sources.known_forms import PassedOn
 
 
 def _is_number(dtype: Any) -> bool:
@@ -75,24 +76,13 @@ class CatBoostSource(Source):
         names = self.forest.column_names
         return self._reading(names=names, compares="equal", estimator="", objects=True)
 
-    def read(self, X: Any) -> plain.ReadArray | None:
+    def passed_on(self, X: Any) -> PassedOn | None:
         """Leave columns of booleans with missing values, which it refuses."""
-        read = super().read(X)
-        if read is None or not frames.is_pandas(X) or not np.isnan(read[0]).any():
-            return read
-        kinds = {frames.number_of(block.dtype) for block in X._mgr.blocks}
-        if np.dtype(bool) not in kinds:  # X.dtypes takes 60 us
-            return read
-        flags = [i for i, d in enumerate(X.dtypes) if frames.number_of(d) == np.bool_]
-        return None if X.iloc[:, flags].isna().any(axis=None) else read
-
-    def reads_numbers(self, X: Any) -> bool:
         if not frames.is_pandas(X):
-            return True
-        dtypes = [block.values.dtype for block in X._mgr.blocks]
-        return all(
-            frames.is_plain(d) or frames.number_of(d) != np.bool_ for d in dtypes
-        )
+            return None
+        dtypes = [block.values.dtype for block in X._mgr.blocks]  # X.dtypes takes 60 us
+        flags = [d for d in dtypes if frames.number_of(d) == np.bool_]
+        return None if all(map(frames.is_plain, flags)) else _lacks_booleans
 
     def _rows(self, X: Any, method: str) -> Any:
         """Accept more columns, frames of another order, and large sparse rows."""
@@ -173,3 +163,10 @@ class CatBoostSource(Source):
             kind = {"prediction_type": "RawFormulaVal", **params}
             return CatBoost.predict(self.model, X, **kind)
         return super()._call(method, X, **params)
+
+
+def _lacks_booleans(X: Any, rows: Array) -> bool:
+    if not np.isnan(rows).any():
+        return False
+    flags = [i for i, d in enumerate(X.dtypes) if frames.number_of(d) == np.bool_]
+    return bool(X.iloc[:, flags].isna().any(axis=None))

@@ -16,7 +16,7 @@ import numpy as np
 from skforge._typing import Array
 from skforge.forest import frames
 from skforge.frontends.pipeline.codes import TextCodes
-from skforge.sources import known_forms, pandas_blocks
+from skforge.sources import pandas_blocks
 from skforge.sources.known_forms import ReadForm
 from skforge.sources.plain import PlainRows, ReadArray, Reading, array_of
 
@@ -153,6 +153,7 @@ class CodedRows(PlainRows):
         self, reading: Reading, width: int, categories: Mapping[int, CodedColumn]
     ) -> None:
         super().__init__(reading, width, frames.FrameColumns(()))
+        self._one_block = False  # some columns hold categories
         self._categories = categories
         #: By column and id of pandas' dtype, which is kept alive: a code per category.
         self._kept = frames.Kept()
@@ -175,9 +176,9 @@ class CodedRows(PlainRows):
         known = self._categories.values()
         if not all(isinstance(k, NumberCategories) and not k.coded for k in known):
             return False
-        if self._takes_every or isinstance(X, (list, tuple)):
+        if self._takes_every or not frames.is_table(X):
             return True
-        types = X.schema.types if frames.kind_of(X) == "pyarrow" else [*X.dtypes]
+        types = [*frames.types_of(X)]
         return all(
             k.may_read(frames.number_of(types[i])) for i, k in self._numbers.items()
         )
@@ -233,7 +234,7 @@ class CodedRows(PlainRows):
 
         False if the encoder gets objects, which it compares as Python does.
         """
-        kinds, columns = self._kinds_of(X), dict(frames.columns_of(X))
+        kinds, columns = self._kinds_of(X), frames.each_column(X)
         numbers: dict[int, Any] = {
             i: frames.numbers_in(columns[i]) for i in self._numbers
         }
@@ -260,18 +261,8 @@ class CodedRows(PlainRows):
         return rows, said
 
     def reader(self, X: Any, most: int) -> ReadForm | None:
-        if self.reads_plainly(X):
-            return super().reader(X, most)
-        if frames.kind_of(X) != "pandas" or self._r.dropped:
-            return None
-        return known_forms.of_blocks(self._plan(X), self._r.dtype, self._width, most)
-
-    def _pandas(self, X: Any) -> ReadArray | None:
-        warning = self.warning_of(X, X.columns)
-        if warning is None:
-            return None
-        rows = pandas_blocks.rows_of(self._plan(X), X.shape, self._r.dtype, X)
-        return None if rows is None else (rows, warning)
+        by_plan = frames.kind_of(X) == "pandas"
+        return super().reader(X, most) if by_plan or self.reads_plainly(X) else None
 
     def _plan(self, X: Any) -> list[pandas_blocks.WriteBlock]:
         writes: list[pandas_blocks.WriteBlock] = []
@@ -281,8 +272,8 @@ class CodedRows(PlainRows):
             if frames.is_plain(dtype):
                 coded = [at for at, i in enumerate(places) if self._is_coded(i, dtype)]
                 wide = pandas_blocks.is_wide(dtype)
-                how = where.indexer, places, coded, wide
-                writes.append(partial(self._write_numbers, *how))
+                write = partial(self._write_numbers, where.indexer, places, coded, wide)
+                writes.append(write if coded or wide else pandas_blocks.plain(block))
             else:
                 writes.append(partial(self._write_columns, places))
         return writes
@@ -325,9 +316,7 @@ class CodedRows(PlainRows):
         numbers = _numbers_in(column)
         if numbers is None or frames.may_round(numbers[0]):
             return False
-        rows[:, i], gaps = numbers
-        if gaps is not None:
-            rows[gaps, i] = np.nan
+        frames.write_numbers(rows, i, numbers)
         return True
 
     def _codes(self, known: CodedColumn, i: int, column: Any) -> Array | None:

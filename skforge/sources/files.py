@@ -11,13 +11,13 @@ from skforge._compat import cached_property
 from skforge.engine.readers import RowReader, reader_of
 from skforge.engine.rows import COMPARES
 from skforge.exceptions import InvalidInputError
-from skforge.forest.arrays import ZERO_THRESHOLD
 from skforge.forest.forest import Forest
 from skforge.forest.sparse_rows import checked, is_sparse, value_of_absent
 from skforge.frontends.checks import INSTEAD, refuse_arguments
 from skforge.runtime.mappings import MappingColumns
 from skforge.sources.base import Answers, Array, Source, register
-from skforge.sources.plain import ReadArray, Reading
+from skforge.sources.known_forms import PassedOn
+from skforge.sources.plain import Reading, has_limit
 
 
 @register
@@ -82,15 +82,10 @@ class ForestSource(Source):
         )
         return replace(columns, rules=rules, ignores=True, by_frame=False)
 
-    def read(self, X: Any) -> ReadArray | None:
+    def passed_on(self, X: Any) -> PassedOn | None:
         """Leave sparse rows with a number that LightGBM reads otherwise in arrays."""
-        read = super().read(X)
-        if read is None or self.forest.source != "lightgbm" or not is_sparse(X):
-            return read
-        return None if -ZERO_THRESHOLD in read[0] else read
-
-    def reads_numbers(self, X: Any) -> bool:
-        return not is_sparse(X)
+        limited = self.forest.source == "lightgbm" and is_sparse(X)
+        return has_limit if limited else None
 
     def _rows(self, X: Any, method: str) -> Any:
         if hasattr(X, "tocsr") and not self.forest.is_encoded:

@@ -23,7 +23,8 @@ from skforge.sources.coded_rows import (
     ObjectCategories,
     TextCategories,
 )
-from skforge.sources.plain import ReadArray, Reading
+from skforge.sources.known_forms import PassedOn
+from skforge.sources.plain import Reading
 from skforge.sources.sklearn import SklearnSource
 from skforge.sources.stored_model.model import StoredRules
 
@@ -174,14 +175,11 @@ class HistGradientBoostingSource(SklearnSource):
         columns = super().columns()
         return replace(columns, by_frame=True) if columns and self._objects else columns
 
-    def read(self, X: Any) -> ReadArray | None:
-        """Read arrays, and frames that have the names of training, if there are any."""
-        read = super().read(X)
-        unnamed = self._coded and self.warning and read is not None and read[1]
-        return None if unnamed and kind_of(X) else read
-
-    def reads_numbers(self, X: Any) -> bool:
-        return True
+    def passed_on(self, X: Any) -> PassedOn | None:
+        """Leave frames without the names of training, if there are any."""
+        framed = self._coded and self.warning and kind_of(X)
+        unnamed = framed and self._plain.warning_of(X, labels_of(X))
+        return (lambda X, rows: True) if unnamed else None
 
     def takes(self, X: Array) -> bool:
         """Refuse 0 rows, and infinite categories, which the encoder refuses."""

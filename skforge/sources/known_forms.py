@@ -19,6 +19,8 @@ from skforge.sources import pandas_blocks
 
 #: Returns rows for an entry; None for those that need every check.
 ReadForm: TypeAlias = Callable[[Any], "Array | None"]
+#: Tells of rows, as given and as read, whether the model must read them all the same.
+PassedOn: TypeAlias = Callable[[Any, Array], bool]
 
 _FLOATS = np.dtype(np.float32), np.dtype(np.float64)
 
@@ -38,15 +40,8 @@ def of_pandas(
     X: Any, writes: list[pandas_blocks.WriteBlock], dtype: Any, width: int, most: int
 ) -> ReadForm:
     """Return what reads frames with such blocks, of up to ``most`` values."""
-    blocks = X._mgr.blocks
-    if len(blocks) == 1 and blocks[0].values.dtype in _FLOATS:
+    if pandas_blocks.are_rows(writes, X):
         return partial(_one_block, dtype, most)
-    return of_blocks(writes, dtype, width, most)
-
-
-def of_blocks(
-    writes: list[pandas_blocks.WriteBlock], dtype: Any, width: int, most: int
-) -> ReadForm:
     return partial(_blocks, dtype, width, writes, most)
 
 
@@ -108,6 +103,12 @@ def of_source(read: Callable[[Any], Any], most: int, said: str, X: Any) -> ReadF
         return None if found is None or found[1] != said else found[0]
 
     return taken
+
+
+def without(passed_on: PassedOn, read: ReadForm, X: Any) -> Array | None:
+    """Read rows but for those that the model must read."""
+    rows = read(X)
+    return None if rows is None or passed_on(X, rows) else rows
 
 
 _N_ROWS: dict[str, Callable[[Any], int]] = {

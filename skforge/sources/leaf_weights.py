@@ -67,8 +67,7 @@ class QuantileSource(LeafSource):
 
     @property
     def default_quantiles(self) -> Any:
-        held = self.model if self.stored is None else self.stored
-        return getattr(held, "default_quantiles", None)
+        return getattr(self.held, "default_quantiles", None)
 
     def _scores(self, rows: Array) -> Any:
         from sklearn.ensemble._forest import ForestRegressor

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from skforge.engine.rows import prepare_rows
 from skforge.exceptions import warn
+from skforge.forest import frames
 from skforge.forest.arrays import ZERO_THRESHOLD
 from skforge.forest.forest import Forest
 from skforge.forest.frames import is_pandas, is_plain, is_table, kind_of
 from skforge.forest.sparse_rows import most_entries
 from skforge.sources import plain
 from skforge.sources.base import Answers, Array, Source, register
-from skforge.sources.known_forms import ReadForm
+from skforge.sources.known_forms import PassedOn
 
 #: Trees of which a leaf tells whether the order of trees is as before.
 _TREES = 50
@@ -54,20 +54,10 @@ class LightGBMBoosterSource(Source):
             arrow=False,
         )
 
-    def read(self, X: Any) -> plain.ReadArray | None:
-        """Read numbers; a live LightGBM handles those with the limit of zeros."""
-        read = super().read(X)
+    def passed_on(self, X: Any) -> PassedOn | None:
+        """Leave tables and sparse rows with the limit of zeros."""
         compares = is_table(X) or type(X).__name__ == "csr_matrix"
-        return None if compares and read is not None and _has_limit(read[0]) else read
-
-    def reader(self, X: Any, most: int) -> tuple[ReadForm, str] | None:
-        found = super().reader(X, most)
-        if found is None or not is_table(X):
-            return found
-        return partial(_without_limit, found[0]), found[1]
-
-    def reads_numbers(self, X: Any) -> bool:
-        return is_pandas(X) or is_table(X)
+        return plain.has_limit if compares else None
 
     def _rows(self, X: Any, method: str) -> Any:
         """Accept numbers; a live LightGBM handles everything else."""
@@ -94,7 +84,7 @@ class LightGBMBoosterSource(Source):
 
     def _of_table(self, X: Any) -> Any:
         rows = None if _has_half(X) else prepare_rows(self.forest, X)
-        return None if rows is None or _has_limit(rows) else rows
+        return None if rows is None or plain.has_limit(X, rows) else rows
 
     def _fits(self, X: Any) -> bool:
         return bool(X.shape[1:] == (self.forest.n_features,) and X.shape[0])
@@ -111,18 +101,7 @@ class LightGBMBoosterSource(Source):
 
 def _has_half(table: Any) -> bool:
     """Tell whether a table has a column of float16, which LightGBM refuses."""
-    types = table.dtypes if kind_of(table) == "polars" else table.schema.types
-    return any(str(each).lower() in ("float16", "halffloat") for each in types)
-
-
-def _has_limit(values: Array) -> bool:
-    """Tell whether some number is 0 to LightGBM in arrays and CSC alone."""
-    return bool((values == -ZERO_THRESHOLD).any())
-
-
-def _without_limit(read: ReadForm, X: Any) -> Array | None:
-    rows = read(X)
-    return None if rows is None or _has_limit(rows) else rows
+    return np.dtype(np.float16) in map(frames.number_of, frames.types_of(table))
 
 
 def _by_row(X: Any) -> Any:
@@ -136,7 +115,7 @@ def _by_row(X: Any) -> Any:
         if not fresh.has_sorted_indices:  # it passes over entries that come too late
             return None
         rows.data[rows.data == -ZERO_THRESHOLD] = 0
-    if most_entries(rows) > 1 or _has_limit(rows.data):
+    if most_entries(rows) > 1 or plain.has_limit(X, rows.data):
         return None
     if not by_column and not isinstance(X, csr_matrix):
         _log("Converting data to scipy sparse matrix.")

@@ -46,7 +46,7 @@ def plan(
         if objects and dtype == np.object_:
             writes.append(partial(_objects, block.mgr_locs.indexer))
         elif frames.is_plain(dtype):
-            writes.append(partial(_numbers, block.mgr_locs.indexer, is_wide(dtype)))
+            writes.append(plain(block))
         elif objects or not (is_coded or number is not None):
             return None
         elif is_coded:
@@ -56,6 +56,18 @@ def plan(
         else:
             writes.append(partial(_nullable, place[0], number, is_wide(number)))
     return writes
+
+
+def plain(block: Any) -> WriteBlock:
+    """Return what writes a block of plain numbers."""
+    return partial(_numbers, block.mgr_locs.indexer, is_wide(block.dtype))
+
+
+def are_rows(writes: list[WriteBlock], X: Any) -> bool:
+    """Tell whether frames with this plan are one block of floats, the rows."""
+    blocks, floats = X._mgr.blocks, (np.dtype(np.float32), np.dtype(np.float64))
+    only = len(writes) == 1 and getattr(writes[0], "func", None) is _numbers
+    return only and blocks[0].values.dtype in floats
 
 
 def rows_of(
@@ -81,11 +93,10 @@ def _numbers(places: Any, wide: bool, rows: Array, values: Array) -> bool:
 
 
 def _nullable(place: int, number: Any, wide: bool, rows: Array, values: Any) -> bool:
-    numbers, missing = frames.nullable_numbers(values, number)
-    if wide and frames.has_large(numbers):
+    found = frames.nullable_numbers(values, number)
+    if wide and frames.has_large(found[0]):
         return False
-    rows[:, place] = numbers
-    rows[missing, place] = np.nan
+    frames.write_numbers(rows, place, found)
     return True
 
 

@@ -34,7 +34,6 @@ from skforge.frontends.pipeline.transformers import (
 from skforge.runtime.mapping_values import ColumnRule
 from skforge.runtime.mappings import MappingColumns, without_names
 from skforge.sources import base, forms
-from skforge.sources.known_forms import ReadForm
 from skforge.sources.pipeline_rows import PipelineRows
 from skforge.sources.plain import ReadArray, Reading
 from skforge.sources.stored_model.model import StoredRules
@@ -194,14 +193,10 @@ class PipelineSource(base.Source):
                 )
         return {column: texts.named() for column, texts in self._known.texts.items()}
 
-    def read(self, X: Any) -> ReadArray | None:
+    @property
+    def _plain(self) -> Any:
         unsure = self.answers.by_members and self._last.declines is None
-        return None if unsure else self._known.read(X)
-
-    def reader(self, X: Any, most: int) -> tuple[ReadForm, str] | None:
-        found = super().reader(X, most)
-        read = None if found is None else self._known.reads(X, most)
-        return found if found is None or read is None else (read, found[1])
+        return None if unsure else self._known
 
     def form_of(self, X: Any) -> Any:
         form = self._known.form_of(X)

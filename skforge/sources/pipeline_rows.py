@@ -241,7 +241,7 @@ class PipelineRows:
         numbers = enumerate(form.numbers)
         return self.bounds.takes((p for p in numbers if p[0] not in read.gaps), own=2)
 
-    def reads(self, X: Any, most: int) -> ReadForm | None:
+    def reader(self, X: Any, most: int) -> ReadForm | None:
         """Return what reads further frames of this form, up to ``most`` values.
 
         It has been read. None if they need every check.

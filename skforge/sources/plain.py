@@ -19,6 +19,7 @@ import numpy as np
 from skforge._typing import Array
 from skforge.exceptions import InvalidInputError
 from skforge.forest import frames
+from skforge.forest.arrays import ZERO_THRESHOLD
 from skforge.sources import known_forms, pandas_blocks
 from skforge.sources.known_forms import ReadForm
 
@@ -61,12 +62,17 @@ ReadArray = tuple[Array, str]
 class PlainRows:
     """Reads common kinds of rows; returns None for rows that the source must read."""
 
-    __slots__ = ("_columns", "_dropped", "_kinds", "_last", "_r", "_width", "unnamed")
+    __slots__ = (
+        *("_columns", "_dropped", "_kinds", "_last", "_one_block", "_r", "_width"),
+        "unnamed",
+    )
 
     def __init__(
         self, reading: Reading, width: int, columns: frames.FrameColumns
     ) -> None:
         self._r, self._width, self._columns = reading, width, columns
+        #: Whether a frame's only block of numbers is its rows.
+        self._one_block = not columns.lists
         #: By class of frames: the last one's columns, and the warning for them.
         self._last: dict[type, tuple[Any, str | None]] = {}
         #: By classes of Polars' dtypes, what numbers such columns hold.
@@ -188,13 +194,12 @@ class PlainRows:
         return warning
 
     def _pandas(self, X: Any) -> ReadArray | None:
-        columns = X.columns
-        warning = self.warning_of(X, columns)
+        warning = self.warning_of(X, X.columns)
         if warning is None:
             return None
         blocks = X._mgr.blocks
-        plain = len(blocks) == 1 and frames.is_plain(blocks[0].values.dtype)
-        if plain and not self._columns.lists:
+        one = self._one_block and len(blocks) == 1
+        if one and frames.is_plain(blocks[0].values.dtype):
             return np.ascontiguousarray(blocks[0].values.T, self._r.dtype), warning
         writes = self._plan(X)
         if writes is None:
@@ -232,7 +237,7 @@ class PlainRows:
 
     def _kinds_of(self, table: Any) -> list[Any]:
         polars = frames.kind_of(table) == "polars"
-        types = table.dtypes if polars else table.schema.types
+        types = frames.types_of(table)
         key = tuple(map(type, types)) if polars else None  # dtypes are slow as keys
         if (kinds := self._kinds.get(key)) is None:
             kinds = [frames.number_of(dtype) for dtype in types]
@@ -291,6 +296,11 @@ _VALUES: dict[str, Callable[[Any], Array | None]] = {
     "polars": lambda frame: frame.to_numpy(),
     "pyarrow": _values_of,
 }
+
+
+def has_limit(X: Any, rows: Array) -> bool:
+    """Tell whether some number is 0 to LightGBM in arrays and CSC alone."""
+    return bool((rows == -ZERO_THRESHOLD).any())
 
 
 def array_of(X: Any) -> Array | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from skforge.engine.readers import reader_of
 from skforge.exceptions import InvalidInputError, UnsupportedModelError
 from skforge.frontends.base import class_name, is_compiled, is_pipeline, unwrap
 from skforge.frontends.members import fitted_members, has_members, is_wrapper
@@ -124,18 +125,12 @@ def _of_forest(forest: Forest, names: tuple[str, ...] | None) -> RowSpec:
         used if forest.dropped_columns else None,
         categories=known,
         unread=unplaced(forest) if forest.lacks_columns else "",
-        hashed=_spelled_booleans(forest) if forest.is_encoded else {},
+        hashed=reader_of(forest).spelled_booleans(),
         by_value=bool(known) or (not own_lists and forest.category_offset[-1] > 0),
         dtype=forest.input_dtype,
         wider=forest.wider_rows,
         underscores=forest.source == "lightgbm",
     )
-
-
-def _spelled_booleans(forest: Forest) -> dict[int, bool]:
-    from skforge.engine.hashed_rows import HashedRows
-
-    return HashedRows(forest).spelled_booleans()
 
 
 def _of_stored(model: StoredModel, names: tuple[str, ...] | None) -> RowSpec:

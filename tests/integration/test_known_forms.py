@@ -193,7 +193,7 @@ def test_first_values_that_no_reader_takes_decide_nothing(calls: int) -> None:
     assert readers_of(fast, frame) == "_blocks"
 
 
-def test_ordinary_frames_of_histogram_boosting_are_not_checked_again() -> None:
+def test_ordinary_rows_of_histogram_boosting_are_not_checked_again(tmp_path) -> None:
     """Not even where the encoder refuses booleans: these are another form."""
     frame = forms.framed(np.round(kinds.X)).assign(a=np.arange(len(kinds.X)) % 2 + 2)
     model = HistGradientBoostingRegressor(max_iter=3, categorical_features=["a"])
@@ -205,6 +205,9 @@ def test_ordinary_frames_of_histogram_boosting_are_not_checked_again() -> None:
     assert readers_of(fast, frame.astype({"a": "category"})) == "_blocks"
     gaps = pl.DataFrame(frame[:2].assign(a=[True, None]).to_dict("list"))
     assert readers_of(fast, gaps) == "of_source"
+    mapped = np.memmap(tmp_path / "rows", float, "w+", shape=frame.shape)
+    mapped[:] = frame
+    assert readers_of(fast, mapped) == "of_source"
 
 
 @pytest.mark.parametrize("name", ["xgboost of three", "forest of three"])

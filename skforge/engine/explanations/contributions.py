@@ -338,19 +338,21 @@ class Explained:
     def entry_of_few(self, n_rows: int) -> Any:
         """Return an entry for contributions, if calls are for so few rows."""
         single = self.n_jobs is None or resolve_n_jobs(self.n_jobs) == 1
-        if not single or n_rows > ENTRY_ROWS or self.forest.is_encoded:
+        if not single or n_rows > ENTRY_ROWS:
             return None
-        host = not self.explains(n_rows, 1)
-        return self._explained(by_host=host).entry("nothing", math.inf)
+        return self.contribs_entry("nothing", math.inf, not self.explains(n_rows, 1))
 
-    def contribs_entry(self, refused: Refused, limit: float) -> Any:
+    def contribs_entry(
+        self, refused: Refused, limit: float, by_host: bool = False
+    ) -> Any:
         """Return a compiled function of arrays, None if there is none.
 
         It answers as :meth:`predict_contribs` without options does, for a model of one
         output, or returns None; see :meth:`CompiledModule.entry`.
         """
-        encoded = self.forest.is_encoded  # the code explains features, not columns
-        return None if encoded else self._explained().entry(refused, limit)
+        if self.forest.is_encoded:  # the code explains features, not columns
+            return None
+        return self._explained(by_host=by_host).entry(refused, limit)
 
     def explains(self, n_rows: int, threads: int) -> bool:
         """Tell whether the target explains so many rows sooner than the CPU."""

@@ -242,9 +242,9 @@ def _usual_row(source: Any) -> Any:
     forest, reading = source.forest, source.reading()
     names = forest.column_names if reading is None else reading.names
     row = np.zeros((1, forest.n_columns), forest.input_dtype)
-    if forest.is_encoded:
+    if (labelled := forest.is_category).any():
         row = row.astype(object)
-        row[:, forest.is_category] = ""
+        row[:, labelled] = ""
     with suppress(ImportError):
         import pandas as pd
 

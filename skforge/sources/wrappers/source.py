@@ -211,8 +211,7 @@ class WrapperSource(base.Source):
         sources = {
             id(leaf.model): adapted.get(id(leaf.source), leaf.source) for leaf in leaves
         }
-        known = self.model if self.stored is None else self.stored
-        return WrapperSource(known, None, sources)
+        return WrapperSource(self.held, None, sources)
 
     def _each(self, form: Any) -> Iterable[tuple[base.Source, Any]]:
         forms = form if type(form) is tuple else (form,) * len(self._pipelines)
