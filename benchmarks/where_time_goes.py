@@ -5,7 +5,9 @@ A kernel is one function. What is measured are kernels made from it that stop af
 part (``kernel_cuts.py``), all in interleaved rounds of one process: a part takes what
 its kernel takes longer than the one before. What leaving only this part out saves
 stands beside it: where the two differ, parts overlap or share. Differences of times
-need quiet ones: of many short rounds, the fastest counts.
+need quiet ones: of many short rounds, the fastest counts. The bytes that a part loads
+and stores are counted (``moved.py``), and the size of the arrays where they lie says
+which cache they come from.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from counters import count
 from floors import BEYOND, Floor, clock_ghz, floors
 from harness import Batches, numbers, table
 from kernel_cuts import Cuts
+from moved import RUNS, Counting, grown
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
@@ -68,6 +71,8 @@ class Part:
     distance: float | None  # how many times the floor, parts without one included
     floor: str
     instructions: str  # that stand in its assembly, not that run
+    bytes_row: float | None  # loaded and stored; None for the call
+    arrays_kib: float | None  # of all arrays that they belong to
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +132,9 @@ def profile(
     cuts, compiled = Cuts(lowered.kernel.function), partial(_kernel, lowered, target)
     prefixes = cuts.prefixes()
     code = {part: mnemonics(emit_assembly(f, target)) for part, f in prefixes.items()}
+    moved = {
+        part: _moved(lowered, target, f, rows, result) for part, f in prefixes.items()
+    }
     upto = {part: compiled(f, size) for part, f in prefixes.items()}
     alone = {_WITHOUT + p: compiled(f, size) for p, f in cuts.without_each().items()}
     last = upto[cuts.parts[-1]]
@@ -143,6 +151,8 @@ def profile(
     with threadpool_limits(limits=1):
         rounds = max(5, int(seconds / SAMPLE / len(calls)))
         times = interleave(calls, seconds=seconds, rounds=rounds)
+    sizes = {"rows": rows.nbytes, "result": result.nbytes}
+    sizes |= _sizes(lowered, size)
     ghz = clock_ghz(target)
     plan = plan_of(schedule)
     least = plan and floors(CostEstimate(forest, target), plan, size, ghz)
@@ -154,13 +164,17 @@ def profile(
         forest.n_trees,
         ghz,
         _fastest(times[cuts.parts[-1]], size) - _fastest(times[_NOTHING], size),
-        tuple(_parts(code, times, least or {}, size)),
+        tuple(_parts(code, times, least or {}, size, moved, sizes)),
         _counted(last, rows, result, forest),
     )
 
 
 def _kernel(
-    lowered: Lowered, target: Target, function: lir.Function, n_rows: int
+    lowered: Lowered,
+    target: Target,
+    function: lir.Function,
+    n_rows: int,
+    more: tuple[BufferData, ...] = (),
 ) -> Kernel:
     """Compile a kernel that is cut, with room for scratch that became a parameter."""
     kernel, data = lowered.kernel, [*lowered.kernel.data]
@@ -169,8 +183,35 @@ def _kernel(
         if isinstance(stmt, lir.Alloc) and (buffer := stmt.buffer) in function.params:
             room = np.zeros(known[stmt.size.name] + 64, dtype_of(buffer.element))
             data.append(BufferData(buffer, room))
-    kernel = replace(kernel, function=function, data=tuple(data))
+    kernel = replace(kernel, function=function, data=(*data, *more))
     return Kernel(replace(lowered, kernel=kernel), target)
+
+
+def _moved(
+    lowered: Lowered,
+    target: Target,
+    function: lir.Function,
+    rows: NDArray[Any],
+    result: NDArray[Any],
+) -> Counter[str]:
+    """Return the bytes of each buffer that one call of a kernel loads and stores."""
+    counting = Counting.of(function)
+    runs = BufferData(RUNS, np.zeros(len(counting.of_body), np.int64))
+    kernel = _kernel(lowered, target, counting.function, len(rows), (runs,))
+    kernel(rows, result, 1)
+    return counting.bytes(kernel.stored().data[RUNS.name])
+
+
+def _sizes(lowered: Lowered, n_rows: int) -> dict[str, int]:
+    """Return the bytes of a kernel's arrays: the model's, and scratch of a thread."""
+    function = lowered.kernel.function
+    known = constants_of(function, {"n_rows": n_rows})
+    sizes = {held.buffer.name: held.data.nbytes for held in lowered.kernel.data}
+    for stmt in statements(function.body):
+        if isinstance(stmt, lir.Alloc) and stmt.size.name in known:
+            size = known[stmt.size.name] * stmt.buffer.element.bytes
+            sizes[stmt.buffer.name] = size
+    return sizes
 
 
 def _same(found: NDArray[Any], result: NDArray[Any], divisor: int) -> None:
@@ -187,6 +228,8 @@ def _parts(
     times: dict[str, NDArray[np.float64]],
     floors: dict[str, Floor],
     size: int,
+    moved_upto: dict[str, Counter[str]],
+    sizes: dict[str, int],
 ) -> list[Part]:
     """Return what each part adds to the kernel up to the one before."""
     names, code, parts = list(code_upto), list(code_upto.values()), []
@@ -195,6 +238,7 @@ def _parts(
     for i, name in enumerate(names):
         before = names[i - 1] if i else None
         own = code[i] - code[i - 1] if before else code[i]
+        moved = grown(moved_upto[name], moved_upto.get(before or "", {}))
         took = ns[name] - ns[before or _NOTHING]
         without, floor = ns.get(_WITHOUT + name), floors.get(name)
         spent += took
@@ -208,11 +252,13 @@ def _parts(
                 spent / floor.ns_row if floor else None,
                 floor.formula if floor else "",
                 describe(own),
+                moved.total() / size,
+                sum(sizes.get(buffer, 0) for buffer in moved) / 1024,
             )
         )
         spent = 0.0 if floor else spent
     call = ns[_CALL] - ns[names[-1]] + ns[_NOTHING]
-    parts.append(Part("call", call, None, None, None, "", ""))
+    parts.append(Part("call", call, None, None, None, "", "", None, None))
     return parts
 
 
@@ -239,7 +285,8 @@ def _counted(
 
 
 HEADS = ("part", "ns a row", "ps a row and tree", "share", "saved without", "floor, ns",
-         "× floor", "of floor", "instructions")  # fmt: skip
+         "× floor", "bytes a row", "of arrays, KiB", "of floor",
+         "instructions")  # fmt: skip
 
 
 def to_markdown(made: Profile) -> str:
@@ -254,9 +301,10 @@ def to_markdown(made: Profile) -> str:
         times = [f"{part.ns_row:.2f}", f"{part.ns_row / made.trees * 1e3:.0f}"]
         times.append(f"{part.ns_row / made.kernel_ns_row:.0%}")
         floors = [_number(part.left_out_ns_row), _number(part.floor_ns_row)]
-        floors += [_number(part.distance, 1), part.floor, part.instructions]
+        floors += [_number(part.distance, 1), _number(part.bytes_row, 0)]
+        floors += [_number(part.arrays_kib, 0), part.floor, part.instructions]
         rows.append([part.name, *times, *floors])
-    lines += table(HEADS, rows, kinds="tnnnnnntt")
+    lines += table(HEADS, rows, kinds="tnnnnnnnntt")
     far = [part for part in made.parts if (part.distance or 0) > FAR]
     for part in far:
         why = BEYOND.get(part.name, "Nobody has looked into this.")

@@ -69,4 +69,9 @@ def test_a_profile_has_a_line_for_each_part(walk: bool, size: int) -> None:
     assert names[-1] == "call"
     assert names[:-1] in [WALK_PARTS, *(parts for _, parts in KINDS.values())]
     assert any(part.floor_ns_row for part in found.parts)
+    *parts, call = found.parts
+    assert call.bytes_row is call.arrays_kib is None
+    read = made.n_features * made.threshold.itemsize
+    assert parts[0].bytes_row >= (0 if walk else read)  # all columns of a row
+    assert all(part.bytes_row > 0 < part.arrays_kib for part in parts)
     assert to_markdown(found).count("\n| ") == len(names) + 1
