@@ -22,7 +22,7 @@ OutputFunction: TypeAlias = Literal[
     "expit", "softmax_by_rows", "softmax_by_columns", "numpy_exp", "samme",
     "path_length", "weighted_median",
     # in ONNX Runtime's
-    "onnx",
+    "onnx", "graph",
     # in CatBoost's
     "fast_exp", "fast_softmax", "uncertainty",
 ]  # fmt: skip
@@ -31,7 +31,7 @@ EXPECTILE_GAP = 1e-6
 Probabilities: TypeAlias = Literal["scores", "values", "complement", "softmax"]
 Labels: TypeAlias = Literal[
     "best_score", "best", "half", "index", "from_zero", "above_zero", "above_bound",
-    "first_greatest", "column",
+    "first_greatest", "column", "graph",
 ]  # fmt: skip
 Decision: TypeAlias = Literal["none", "scores", "votes", "paths"]
 AnswerLayout: TypeAlias = Literal["target", "columns", "one", "mirrored"]
@@ -58,6 +58,7 @@ class OutputSpec:
     #:   ``path_length`` of an isolation forest, ``-(2 ** (-x / parameter))``; values
     #:   below ``cutoff`` are outliers; ``weighted_median``, AdaBoost's of regressors;
     #: - ``onnx``: ``post`` of the scores in a ``layout``, as ``dtype``;
+    #: - ``graph``, what an ONNX graph computes of the scores of several ensembles;
     #: - ``fast_exp`` and ``fast_softmax``, with CatBoost's own exponential;
     #:   ``uncertainty``, the first score and its exponential of twice the second.
     function: OutputFunction = "identity"
@@ -81,7 +82,7 @@ class OutputSpec:
     #: ``decision_function`` is at least 0, or above ``cutoff``; ``above_bound`` and
     #: ``first_greatest``, ONNX Runtime's rules for two classes (the bound is
     #: ``parameter``) and for several; ``column``, the first greatest score, whose
-    #: labels have shape (n, 1).
+    #: labels have shape (n, 1); ``graph``, as the graph does.
     labels: Labels = "best_score"
     #: The answer of ``decision_function``: scores, shares of AdaBoost's votes, or how
     #: far an isolation forest's score is above ``cutoff``.
@@ -93,6 +94,8 @@ class OutputSpec:
     layout: AnswerLayout = "columns"
     post: Post = "none"  # for ``onnx``: ONNX's post transform
     dtype: FloatName = "float32"  # of the output, for ``onnx``
+    #: The program of ``graph``, as text: see :mod:`skforge.outputs.graph`.
+    graph: str | None = None
 
     @property
     def name(self) -> str:

@@ -83,7 +83,8 @@ def _check_sizes(forest: ForestArrays) -> None:
     outputs = forest.outputs
     _check_length("transform.offsets", len(outputs.offsets), n_outputs, 0)
     _check_length("transform.weights", len(outputs.weights), n_outputs, 0)
-    _check_length("class_labels", len(forest.class_labels), max(2, n_outputs), 0)
+    if outputs.function != "graph":  # whose outputs are several models'
+        _check_length("class_labels", len(forest.class_labels), max(2, n_outputs), 0)
     if len(offset) < 1 or offset[0] != 0 or offset[-1] != n_nodes:
         damaged(f"tree_offset does not run from 0 to {n_nodes}, the number of nodes")
     if (at := first_true(np.diff(offset) < 1)) >= 0:

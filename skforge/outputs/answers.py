@@ -118,6 +118,8 @@ def of_scores(
         warns = not function.code or steps.function in BY_NUMPY
         with nullcontext() if warns else np.errstate(all="ignore"):
             x = function.of(x, steps.spec, on)
+    if isinstance(x, list):  # of a graph's targets
+        return x
     if steps.choice in ("targets", "best"):
         chooses = steps.choice == "best"
         if len(spec.sizes) > 1:

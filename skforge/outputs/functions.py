@@ -10,7 +10,7 @@ import numpy as np
 
 from skforge.exceptions import UnsupportedModelError
 from skforge.forest.outputs import EXPECTILE_GAP, OutputFunction, OutputSpec
-from skforge.outputs import catboost, onnx, sklearn
+from skforge.outputs import catboost, graph, onnx, sklearn
 from skforge.outputs.library import SIGMOID_LIMIT, ArrayLibrary, total
 from skforge.runtime.numpy_loops import NumPyLoop
 
@@ -19,7 +19,7 @@ from skforge.runtime.numpy_loops import NumPyLoop
 FunctionName: TypeAlias = (
     OutputFunction
     | Literal["pair", "path_score", "path_decision", "scipy_softmax"]
-    | Literal["above_bound", "first_greatest"]
+    | Literal["above_bound", "first_greatest", "graph_places"]
 )
 
 #: Takes scores, constants, and the operations on them.
@@ -114,6 +114,8 @@ FUNCTIONS: dict[FunctionName, ScoreFunction] = {
     "onnx": ScoreFunction(onnx.values, "columns", width=onnx.width),
     "above_bound": _label(onnx.above_bound),
     "first_greatest": _label(onnx.first_greatest),
+    "graph": ScoreFunction(graph.values, width=graph.width),
+    "graph_places": ScoreFunction(graph.places),
     "pair": _label(sklearn.pair),
     "argmax": ScoreFunction(
         lambda x, spec, on: x.argmax(axis=1).astype(x.dtype), "own", on_devices=True

@@ -186,6 +186,8 @@ def _labels(spec: AnswerSpec) -> Steps:
             return replace(above, cut=rules.cutoff)
         case "above_bound" | "first_greatest":
             return Steps(function=rules.labels, spec=rules, dtype="int64")
+        case "graph":
+            return Steps(function="graph_places", spec=rules, dtype="int64")
 
 
 def _decision(spec: AnswerSpec, output: Output = "decision") -> Steps:

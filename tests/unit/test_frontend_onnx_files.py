@@ -212,7 +212,8 @@ def test_unsupported_regressors(changes, text):
         ({"class_ids": [0, 1]},
          "Class 0 has a score for only some rows, which onnxruntime treats "
          "differently; give every leaf a weight for that class."),
-        ({"class_ids": [0, 1], "classlabels_int64s": [1, 2, 3]},
+        ({"class_ids": [0, 1], "classlabels_int64s": [1, 2, 3],
+          "class_weights": [1.0, -1.0]},
          "Class 0 has a score for only some rows, and onnxruntime chooses the label "
          "of each row among the classes that have a score for it. Give every leaf a "
          "weight for every class."),

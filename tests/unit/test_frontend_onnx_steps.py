@@ -500,25 +500,15 @@ def test_regressors_side_by_side_are_outputs(average):
     assert (forest.n_trees, forest.n_outputs) == (27, 3)
 
 
-def test_other_unions_of_ensembles_are_named():
+def test_other_unions_of_ensembles_are_computed():
     trees = [RandomTrees(i, n_trees=2, modes=MODES) for i in range(2)]
     how: dict[str, Any] = {
         "attributes": lambda i: regressor(trees[i]),
         "outputs": [("mean", 1, [None, 1])],
     }
+    rows = trees[0].rows(300, missing=0.1)
     model = several("Regressor", 2, mean_of(2, 1), first(1, -1, 1), **how)
-    instead = (
-        "give skforge the scikit-learn model that was converted, or a graph for each "
-        "of its models."
-    )
-    assert refusal(UnsupportedModelError, load_forest, model) == (
-        "The model has several tree ensembles of several trees each, and averages "
-        f"their answers; {instead}"
-    )
+    check(model, rows)
     after = [node("Mul", "s0 half", "a"), node("Sum", "a s1", "mean")]
     model = several("Regressor", 2, after, [("half", np.float32([0.5]))], **how)
-    assert refusal(UnsupportedModelError, load_forest, model) == (
-        "The node 'a' (Mul) computes with what the trees answer, which skforge does "
-        "not; give it the scikit-learn model that was converted, or end the graph "
-        "before this node."
-    )
+    check(model, rows)

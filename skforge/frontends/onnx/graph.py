@@ -17,7 +17,8 @@ from skforge.frontends.onnx.operators import (
     operator_of,
     title_of,
 )
-from skforge.frontends.onnx.several import Scores, refuse_several
+from skforge.frontends.onnx.scores import NodesAfter
+from skforge.frontends.onnx.several import Scores
 from skforge.frontends.onnx.symbols import (
     DOUBLE,
     DTYPES,
@@ -63,6 +64,10 @@ class _Value(NamedTuple):
     labels: tuple[str | int, ...] = ()  # of a mean's greatest score
 
 
+#: What nodes compute of scores.
+_COMPUTED = _Value("computed", (), None)
+
+
 class _Input(NamedTuple):
     name: str
     type: int
@@ -88,7 +93,8 @@ class _Walk:
             if value.name not in self.tensors
         ]
         self.ensembles: list[Any] = []
-        self.reads: _Value | None = None
+        self.reads: list[_Value] = []
+        self.after: list[Any] = []  # nodes that compute with what the trees answer
         self.map_labels: list[Any] | None = None
         self.n_columns = 0
         self._put_inputs()
@@ -96,6 +102,9 @@ class _Walk:
     @property
     def version(self) -> int:
         return self.versions.get(ML, 1)
+
+    def version_of(self, node: Any) -> int:
+        return self.versions.get("" if node.domain == "ai.onnx" else node.domain, 1)
 
     def _put_inputs(self) -> None:
         if not self.inputs:
@@ -130,20 +139,18 @@ class _Walk:
                 self._take_ensemble(node)
             elif node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
                 self._take_constant(node)
-            elif not (self._joins(node) or self._passes(node) or self._folds(node)):
-                raise self._unknown(node)
-
-    def _unknown(self, node: Any) -> UnsupportedModelError:
-        read = [self.values[name] for name in node.input if name in self.values]
-        if any(value.content != "rows" for value in read):
-            return UnsupportedModelError(
-                f"The {title_of(node)} computes with what the trees answer, which "
-                "skforge does not; give it the scikit-learn model that was converted, "
-                "or end the graph before this node."
-            )
-        return UnsupportedModelError(
-            f"The {title_of(node)} is no operator that skforge knows there, {ADVICE}."
-        )
+            else:
+                read = [self.values[name] for name in node.input if name in self.values]
+                answers = any(value.content != "rows" for value in read)
+                self.after += [node] * answers
+                if self._joins(node) or self._passes(node) or self._folds(node):
+                    continue
+                if not answers:
+                    raise UnsupportedModelError(
+                        f"The {title_of(node)} is no operator that skforge knows "
+                        f"there, {ADVICE}."
+                    )
+                self.values.update(dict.fromkeys(node.output, _COMPUTED))
 
     def _take_constant(self, node: Any) -> None:
         for attribute in node.attribute:
@@ -176,7 +183,13 @@ class _Walk:
                 f"{kind} has {len(node.input)} inputs and {len(node.output)} outputs"
             )
         rows = self.values.get(node.input[0])
-        if rows is None or rows.content != "rows":
+        if rows is not None and rows.content != "rows":
+            raise UnsupportedModelError(
+                f"The {title_of(node)} reads what other trees answer, and skforge "
+                "compiles trees that read the rows; give it the scikit-learn model "
+                "that was converted."
+            )
+        if rows is None:
             damaged(f"{kind} reads {node.input[0]!r}, which is not the model's input")
         if rows.types[-1] not in (FLOAT, DOUBLE, INT32, INT64):
             raise UnsupportedModelError(
@@ -184,10 +197,9 @@ class _Walk:
                 f"{rows.types[-1]}; onnxruntime has tree kernels for float, double, "
                 "int32 and int64."
             )
-        if self.reads is not None and self.reads is not rows:
-            raise refuse_several("that read other columns or values each")
-        number, self.reads = len(self.ensembles), rows
+        number = len(self.ensembles)
         self.ensembles.append(node)
+        self.reads.append(rows)
         labels = kind == "TreeEnsembleClassifier"
         strings = any(isinstance(label, bytes) for label in class_labels(node))
         wide = kind == "TreeEnsemble" and rows.types[-1] == DOUBLE
@@ -205,7 +217,9 @@ class _Walk:
     def _passes(self, node: Any) -> bool:
         """Take a node that passes values on, or converts rows; False for others."""
         value = self.values.get(node.input[0]) if node.input and node.output else None
-        if value is None or (value.content == "rows" and not value.plain):
+        if value is None or value is _COMPUTED:
+            return False
+        if value.content == "rows" and not value.plain:
             return False
         if node.domain == ML and node.op_type == "ZipMap":
             self._check_labels(node, value)
@@ -362,34 +376,39 @@ class _Walk:
         self.values[node.output[0]] = new
         return True
 
-    def result(self) -> tuple[Scores, tuple[str | int, ...]]:
-        """Return what the graph makes of the ensembles, and the labels of a mean."""
+    def result(self) -> tuple[Scores | None, tuple[str | int, ...]]:
+        """Return what the graph makes of the ensembles, and the labels of a mean.
+
+        None stands for what is no mean and no union of them, but computed.
+        """
         every = tuple(range(len(self.ensembles)))
-        if len(every) == 1:
-            return Scores("one", every), ()
         outputs = [self.values.get(value.name) for value in self.graph.output]
+        if len(every) == 1 and _COMPUTED not in outputs:
+            return Scores("one", every), ()
         labels: tuple[str | int, ...] = ()
         scores: Scores | None = None
         for value in outputs:
             if value is None or value.scores is None or value.scores.how == "one":
-                raise refuse_several("whose scores are answers of their own")
+                return None, ()
             if value.content == "labels":
                 labels = value.labels
             scores = value.scores
         if scores is None or scores.members != every or scores.how == "stack":
-            raise refuse_several("that it does not join as one answer")
+            return None, ()
         same = self.map_labels is None or [*labels] == [
             x.decode() if isinstance(x, bytes) else x for x in self.map_labels
         ]
-        if not same or len({*labels}) < len(labels):
-            raise refuse_several("with other labels than those of its answers")
+        alike = all(rows is self.reads[0] for rows in self.reads)
+        if not alike or not same or len({*labels}) < len(labels):
+            return None, ()
         return scores, labels
 
     # ------------------------------------------------------------ what folds
 
-    def _attributes(self, node: Any, version: int) -> dict[str, Any]:
+    def attributes(self, node: Any) -> dict[str, Any]:
         from onnx.defs import SchemaError
 
+        version = self.version_of(node)
         try:
             return ensembles.read_attributes(node, version)
         except SchemaError as error:
@@ -420,10 +439,8 @@ class _Walk:
             inputs.append(value.tensor)
         if operator is None or not any(isinstance(x, Tensor) for x in inputs):
             return False
-        domain = "" if node.domain == "ai.onnx" else node.domain
-        version = self.versions.get(domain, 1)
-        attributes = self._attributes(node, version)
-        outputs = operator(GraphNode(node, version, attributes, inputs))
+        attributes = self.attributes(node)
+        outputs = operator(GraphNode(node, self.version_of(node), attributes, inputs))
         for name, tensor in zip(node.output, outputs, strict=False):
             self.values[name] = _Value("rows", (tensor.type,), None, tensor)
         return True
@@ -431,8 +448,9 @@ class _Walk:
 
 class FoundEnsembles(NamedTuple):
     ensembles: list[EnsembleContext]
-    scores: Scores  # what the graph makes of theirs
+    scores: Scores | None  # what the graph makes of theirs, if it computes no more
     labels: tuple[str | int, ...]  # of the columns of a mean
+    after: NodesAfter
 
 
 def locate(model: Any) -> FoundEnsembles:
@@ -442,23 +460,33 @@ def locate(model: Any) -> FoundEnsembles:
     """
     walk = _Walk(model)
     walk.follow()
-    rows = walk.reads
-    if rows is None:
+    if not walk.reads:
         raise InvalidModelError(
             f"The graph has no node {', '.join(_ENSEMBLES[:2])} or {_ENSEMBLES[2]}, so "
             "there are no trees to read; the file is damaged or another kind of model."
         )
-    every = [_context(walk, node, rows) for node in walk.ensembles]
-    return FoundEnsembles(every, *walk.result())
+    first = walk.reads[0]
+    plain = first.plain and all(rows is first for rows in walk.reads)
+    pairs = zip(walk.ensembles, walk.reads, strict=True)
+    every = [_context(walk, node, rows, plain) for node, rows in pairs]
+    outputs = [value.name for value in walk.graph.output]
+    known = walk.constant, walk.attributes
+    after = NodesAfter(walk.after, walk.ensembles, outputs, *known)
+    return FoundEnsembles(every, *walk.result(), after)
 
 
-def _context(walk: _Walk, node: Any, rows: _Value) -> EnsembleContext:
+def _context(walk: _Walk, node: Any, rows: _Value, plain: bool) -> EnsembleContext:
     place = node, walk.version, rows.types[-1]
-    if rows.plain:
+    if plain:
         narrow = rows.types[-1] != DOUBLE or FLOAT in rows.types
         dtype = np.dtype(np.float32 if narrow else np.float64)
         return EnsembleContext(*place, dtype, rows.width, None, None, 0, ())
-    assert rows.tensor is not None
+    if rows.tensor is None:
+        raise UnsupportedModelError(
+            "The model has several tree ensembles that read other columns each, of "
+            "rows whose number of columns the graph does not declare; convert the "
+            "model with the shape of its input."
+        )
     cells = tuple(rows.tensor.cells.reshape(-1))
     if rows.tensor.cells.ndim != 1:
         damaged(f"{node.op_type} reads no matrix")

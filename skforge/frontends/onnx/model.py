@@ -27,6 +27,7 @@ from skforge.frontends.base import Frontend, detects, register
 from skforge.frontends.onnx import ensembles
 from skforge.frontends.onnx.ensembles import Ensemble
 from skforge.frontends.onnx.graph import EnsembleContext, locate
+from skforge.frontends.onnx.scores import computed
 from skforge.frontends.onnx.several import forest_of
 from skforge.frontends.onnx.symbols import DOUBLE, INT32, INT64
 from skforge.frontends.onnx.trees import (
@@ -48,8 +49,22 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
         )
     found = locate(model)
     forests = [_of_ensemble(place) for place in found.ensembles]
-    forest = forest_of(forests, found.scores.how, found.labels)
     place = found.ensembles[0]
+    same = all(other.cells == place.cells for other in found.ensembles)
+    if not same:
+        pairs = zip(forests, found.ensembles, strict=True)
+        forests = [_folded(forest, place) for forest, place in pairs]
+    forest = (
+        None
+        if found.scores is None
+        else forest_of(forests, found.scores.how, found.labels)
+    )
+    if forest is None:
+        forest = computed(forests, found.after)
+    return _folded(forest, place) if same else forest
+
+
+def _folded(forest: Forest, place: EnsembleContext) -> Forest:
     if place.cells is None:
         return forest
     from skforge.frontends.onnx.folding import folded
@@ -193,8 +208,8 @@ def _as_classifier(forest: Forest, ensemble: Ensemble, leaves: Leaves) -> Forest
     if len(base):
         return _answering(forest, "columns", ensemble.post, base.astype(np.float64))
     sometimes = ~leaves.always & ~leaves.never
-    positive = bool((ensemble.weights.value > 0).all()) and bool(leaves.always.any())
-    if sometimes.any() and not positive:
+    positive = bool((ensemble.weights.value > 0).all())
+    if sometimes.any() and not (positive and leaves.each_scored):
         raise UnsupportedModelError(
             f"Class {int(sometimes.argmax())} has a score for only some rows, and "
             "onnxruntime chooses the label of each row among the classes that have a "

@@ -13,16 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from skforge._typing import Array
-from skforge.exceptions import UnsupportedModelError
 from skforge.forest.combine import joined
 from skforge.forest.forest import Forest
 from skforge.forest.outputs import OutputSpec
 
 _NOTHING = -0.0  # adding it changes no number, not even -0.0
-_INSTEAD = (
-    "give skforge the scikit-learn model that was converted, or a graph for each of "
-    "its models"
-)
 
 
 class Scores(NamedTuple):
@@ -36,30 +31,24 @@ class Scores(NamedTuple):
     members: tuple[int, ...]
 
 
-def refuse_several(why: str) -> UnsupportedModelError:
-    return UnsupportedModelError(
-        f"The model has several tree ensembles {why}; {_INSTEAD}."
-    )
-
-
 def forest_of(
     forests: Sequence[Forest], how: str, labels: tuple[str | int, ...]
-) -> Forest:
+) -> Forest | None:
+    """Return one forest whose answers are those of all; None if there is none."""
     if how == "one":
         return forests[0]
-    plain = all(f.aggregate == "sum" and f.outputs.post == "none" for f in forests)
-    if not plain:
-        raise refuse_several("that apply functions of their own before they are joined")
+    if any(f.aggregate != "sum" or f.outputs.post != "none" for f in forests):
+        return None
     width = max(forest.n_features for forest in forests)
     forests = [replace(forest, n_features=width) for forest in forests]
-    return (_mean if how == "mean" else _columns)(forests, labels)
+    return _mean(forests, labels) if how == "mean" else _columns(forests)
 
 
-def _columns(forests: Sequence[Forest], labels: tuple[str | int, ...]) -> Forest:
+def _columns(forests: Sequence[Forest]) -> Forest | None:
     first = forests[0]
     kinds = {(f.task, f.divisor, f.outputs.dtype) for f in forests}
     if first.task != "regression" or len(kinds) > 1:
-        raise refuse_several("side by side that are not regressors of one kind")
+        return None
     sizes = [forest.n_outputs for forest in forests]
     places = np.cumsum([0, *sizes])[:-1].tolist()
     offsets = tuple(x for forest in forests for x in forest.outputs.offsets)
@@ -68,14 +57,16 @@ def _columns(forests: Sequence[Forest], labels: tuple[str | int, ...]) -> Forest
     return joined(forests, places, base=base, outputs=outputs)
 
 
-def _mean(forests: Sequence[Forest], labels: tuple[str | int, ...]) -> Forest:
+def _mean(forests: Sequence[Forest], labels: tuple[str | int, ...]) -> Forest | None:
     if any(forest.n_trees > 1 or forest.divisor > 1 for forest in forests):
-        raise refuse_several("of several trees each, and averages their answers")
-    values = [_answers(forest) for forest in forests]
+        return None
+    values = [
+        answers for forest in forests if (answers := _answers(forest)) is not None
+    ]
     widths = {answers.shape[1] for answers in values}
-    if len(widths) > 1 or (labels and widths != {len(labels)}):
-        raise refuse_several("with different numbers of answers, which it averages")
-    (width,) = widths
+    (width, *others) = widths or {0}
+    if len(values) < len(forests) or others or (labels and width != len(labels)):
+        return None
     members = [
         replace(
             forest,
@@ -103,11 +94,11 @@ def _mean(forests: Sequence[Forest], labels: tuple[str | int, ...]) -> Forest:
     )
 
 
-def _answers(forest: Forest) -> Array:
-    """Return what the only tree of a forest answers at each leaf."""
+def _answers(forest: Forest) -> Array | None:
+    """Return what the only tree of a forest answers at each leaf, or None."""
     spec, values = forest.outputs, forest.leaf_value
     if spec.dtype != "float32" or forest.accumulator_dtype != np.float32:
-        raise refuse_several("of doubles, and averages their answers")
+        return None
     if not forest.vector_leaves:
         wide = np.zeros((len(values), forest.n_outputs), np.float32)
         wide[:, forest.tree_output[0]] = values[:, 0]
@@ -119,4 +110,4 @@ def _answers(forest: Forest) -> Array:
         return scores
     if spec.layout == "one" and spec.parameter > 0:
         return np.hstack([np.float32(1) - scores, scores])
-    raise refuse_several("with one score for two classes, and averages their answers")
+    return None

@@ -264,6 +264,7 @@ class Leaves(NamedTuple):
     tree_output: Int32s
     always: Bools  # (n_outputs,) every row scores the output
     never: Bools  # (n_outputs,) no row does
+    each_scored: bool = True  # whether every row scores an output
 
 
 def copies_of_trees(trees: OnnxTrees, weights: Weights, n_outputs: int) -> Ints:
@@ -325,12 +326,14 @@ def leaf_values(
     full = hits == size[key // n_outputs]
     always = np.bincount(key[full] % n_outputs, minlength=n_outputs) > 0
     never = np.bincount(key % n_outputs, minlength=n_outputs) == 0
+    bare = np.bincount(trees.tree_of[count == 0], minlength=n_trees)
+    each = bool((bare == 0).any())
     if (np.bincount(key // n_outputs, minlength=n_trees) <= 1).all():
         single = np.full((len(first), 1), absent, dtype)
         single[row, 0] = value
         tree_output = np.zeros(n_trees, np.int32)
         tree_output[key // n_outputs] = key % n_outputs
-        return Leaves(single, tree_output, always, never)
+        return Leaves(single, tree_output, always, never, each)
     # a small file could ask for terabytes
     if len(first) * n_outputs > max(1 << 26, 16 * len(weights.value)):
         raise UnsupportedModelError(
@@ -338,4 +341,4 @@ def leaf_values(
         )
     vector = np.full((len(first), n_outputs), absent, dtype)
     vector[row, output] = value
-    return Leaves(vector, np.full(n_trees, -1, np.int32), always, never)
+    return Leaves(vector, np.full(n_trees, -1, np.int32), always, never, each)

@@ -1,0 +1,301 @@
+"""Reads the nodes after tree ensembles into a program that computes with scores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from skforge._typing import Array
+from skforge.exceptions import InvalidModelError, UnsupportedModelError
+from skforge.forest.combine import joined
+from skforge.forest.forest import Forest
+from skforge.forest.outputs import OutputSpec, Task
+from skforge.forest.validation import damaged
+from skforge.frontends.onnx.operators import ML, title_of
+from skforge.outputs.graph import (
+    PER_MEMBER,
+    GraphConstant,
+    GraphMember,
+    GraphProgram,
+    GraphRunner,
+    GraphStep,
+    rows_axis,
+)
+from skforge.outputs.graph_operators import OPERATORS
+
+_ADVICE = (
+    "give skforge the scikit-learn model that was converted, or end the graph before "
+    "this node"
+)
+#: Operators that change no label, but its type or shape.
+_SAME = ("Cast", "Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze")
+#: What LinearClassifier makes of its sums.
+_POSTS = {b"NONE": (), b"LOGISTIC": ("Sigmoid",), b"SOFTMAX": ("Softmax of few",)}
+#: Rows of scores with which a program is tried.
+_TRIED = 24
+#: What forests must share to be joined.
+_KIND = (
+    *("input_dtype", "accumulator_dtype", "n_features", "category_names", "aggregate"),
+    *("feature_names", "closed_columns", "truncate_categories", "wider_rows"),
+)
+
+
+class NodesAfter(NamedTuple):
+    """The nodes after the trees, and what they read."""
+
+    nodes: Sequence[Any]
+    ensembles: Sequence[Any]
+    outputs: Sequence[str]
+    constant: Callable[[str], Array | None]
+    attributes: Callable[[Any], Mapping[str, Any]]
+
+
+class _Labels(NamedTuple):
+    labels: tuple[str | int, ...]
+    places: int  # the value with their numbers
+
+
+def computed(forests: Sequence[Forest], after: NodesAfter) -> Forest:
+    """Return the forest of all ensembles' trees, whose outputs are a program's."""
+    kinds = [tuple(getattr(f, name) for name in _KIND) for f in forests]
+    if any(kind != kinds[0] for kind in kinds) or forests[0].aggregate != "sum":
+        raise UnsupportedModelError(
+            "The model has tree ensembles that read rows of several kinds, or that "
+            "take the least or the greatest leaf, and computes with their answers; "
+            "give skforge the scikit-learn model that was converted."
+        )
+    ends = np.cumsum([0, *(forest.n_outputs for forest in forests)]).tolist()
+    members = tuple(
+        GraphMember(begin, end, f.divisor, f.outputs, f.class_labels)  # type: ignore[arg-type]
+        for f, begin, end in zip(forests, ends, ends[1:], strict=False)
+    )
+    reader = _ProgramReader(members, after, forests[0].accumulator_dtype)
+    program, labels = reader.program()
+    task: Task = "regression"
+    if program.places >= 0:
+        several = "binary" if len(labels) == 2 else "multiclass"
+        task = several if labels else "multilabel"  # type: ignore[assignment]
+    outputs = OutputSpec(
+        "graph",
+        probabilities="values",
+        labels="graph",
+        named=bool(labels),
+        graph=program.text,
+    )
+    base = np.zeros(ends[-1], forests[0].accumulator_dtype)
+    plain = [replace(f, divisor=1) for f in forests]
+    fields = {"task": task, "class_labels": labels, "outputs": outputs}
+    return joined(plain, ends[:-1], base=base, **fields)
+
+
+class _ProgramReader:
+    def __init__(
+        self, members: tuple[GraphMember, ...], after: NodesAfter, dtype: Any
+    ) -> None:
+        self.members, self.after, self.dtype = members, after, dtype
+        #: The numbers of values, by name; the names of a list's arrays.
+        self.numbers: dict[str, int] = {}
+        self.lists: dict[str, list[str]] = {}
+        self.labels: dict[str, _Labels] = {}
+        self.maps: list[Any] = []
+        self.constants: list[GraphConstant] = []
+        self.steps: list[GraphStep] = []
+        for i, (node, member) in enumerate(zip(after.ensembles, members, strict=True)):
+            scores, labels, places = range(PER_MEMBER * i, PER_MEMBER * (i + 1))
+            self.numbers[node.output[-1]] = scores
+            if member.labels:
+                self.numbers[node.output[0]] = labels
+                self.labels[node.output[0]] = _Labels(member.labels, places)
+
+    def program(self) -> tuple[GraphProgram, tuple[str | int, ...]]:
+        # constants come before the outputs of steps, but their number is known last
+        for node in self.after.nodes:
+            for name in node.input:
+                self._take_constant(name)
+        self._extra = {id(node): self._own_constants(node) for node in self.after.nodes}
+        self.count = PER_MEMBER * len(self.members) + len(self.constants)
+        for node in self.after.nodes:
+            self._take(node)
+        program = GraphProgram(self.members, (*self.constants,), (*self.steps,), ())
+        return self._with_answers(program)
+
+    def _take_constant(self, name: str) -> None:
+        if name and name not in self.numbers:
+            array = self.after.constant(name)
+            if array is not None:
+                self.numbers[name] = self._add_constant(array)
+
+    def _add_constant(self, array: Array) -> int:
+        if array.dtype.kind == "O":
+            texts = [x.decode() if isinstance(x, bytes) else str(x) for x in array.flat]
+            array = np.array(texts, object).reshape(array.shape)
+        elif array.dtype.kind not in "fib":
+            damaged(f"a constant after the trees holds {array.dtype} values")
+        self.constants.append(GraphConstant.of(array))
+        return PER_MEMBER * len(self.members) + len(self.constants) - 1
+
+    def _own_constants(self, node: Any) -> tuple[int, ...]:
+        """Return the constants that a node has as attributes."""
+        if node.op_type == "ConstantOfShape":
+            return (self._add_constant(self._attributes(node)["value"]),)
+        if node.op_type not in ("LinearClassifier", "LinearRegressor"):
+            return ()
+        at = self._attributes(node)
+        weights = np.asarray(at.get("coefficients", []), np.float32)
+        shift = np.asarray(at.get("intercepts", []), np.float32)
+        if not len(shift) or len(weights) % len(shift):
+            self._refuse(node, "has no intercepts, or weights that do not fit them")
+        table = weights.reshape(len(shift), -1)
+        return self._add_constant(table), self._add_constant(shift)
+
+    def _attributes(self, node: Any) -> Mapping[str, Any]:
+        return self.after.attributes(node)
+
+    def _refuse(self, node: Any, why: str) -> None:
+        raise UnsupportedModelError(f"The {title_of(node)} {why}; {_ADVICE}.")
+
+    def _take(self, node: Any) -> None:
+        kind = node.op_type
+        inputs = [self.numbers.get(name, -1) for name in node.input]
+        if any(name and name not in self.numbers for name in node.input):
+            self._refuse(node, "computes with the rows and with what the trees answer")
+        self._take_labels(node, inputs)
+        if node.domain == ML and kind == "ZipMap":
+            self.maps.append(self._attributes(node))
+            self.numbers[node.output[0]] = inputs[0]
+        elif kind == "SequenceConstruct":
+            self.lists[node.output[0]] = [*node.input]
+        elif kind in ("LinearClassifier", "LinearRegressor"):
+            self._take_linear(node, inputs[0])
+        elif kind == "Normalizer":
+            if self._attributes(node).get("norm", b"MAX") != b"L1":
+                self._refuse(node, "divides by another norm than L1")
+            self._step(node, "L1", inputs, {})
+        elif node.domain in ("", "ai.onnx", ML) and kind in OPERATORS:
+            plain = {} if kind == "ConstantOfShape" else self._attributes(node)
+            at = {name: _as_tuple(value) for name, value in plain.items()}
+            at |= {"parts": (len(node.output),)} if kind == "Split" else {}
+            self._step(node, kind, [*inputs, *self._extra[id(node)]], at)
+        else:
+            self._refuse(node, "is no operator that skforge knows after trees")
+
+    def _take_labels(self, node: Any, inputs: Sequence[int]) -> None:
+        """Note that a node takes labels from a list, or keeps them as they are."""
+        kind, first = node.op_type, next(iter(node.input), "")
+        if first in self.labels and kind in _SAME:
+            self.labels[node.output[0]] = self.labels[first]
+        labels = self.after.constant(first) if kind == "ArrayFeatureExtractor" else None
+        if labels is not None and labels.dtype.kind in "iO" and labels.ndim == 1:
+            names = self.constants[inputs[0] - PER_MEMBER * len(self.members)].values
+            self.labels[node.output[0]] = _Labels(names, inputs[1])
+
+    def _step(self, node: Any, operator: str, inputs: Any, attributes: Any) -> None:
+        n_outputs = len(node.output)
+        title = title_of(node)
+        self.steps.append(GraphStep(title, operator, (*inputs,), n_outputs, attributes))
+        for name in node.output:
+            self.numbers[name] = self.count
+            self.count += 1
+
+    def _take_linear(self, node: Any, scores: int) -> None:
+        post = self._attributes(node).get("post_transform", b"NONE")
+        if post not in _POSTS:
+            self._refuse(node, f"has the post transform {post.decode()!r}")
+        read = (scores, *self._extra[id(node)])
+        for operator in ("Linear", *_POSTS[post]):
+            self.steps.append(GraphStep(title_of(node), operator, read, 1, {}))
+            read = (self.count,)
+            self.count += 1
+        (self.numbers[node.output[-1]],) = read
+
+    # ------------------------------------------------------------ answers
+
+    def _with_answers(
+        self, program: GraphProgram
+    ) -> tuple[GraphProgram, tuple[str | int, ...]]:
+        runner = GraphRunner(program)
+        scores: list[tuple[int, ...]] = []
+        labels: tuple[str | int, ...] = ()
+        places = -1
+        for name in self.after.outputs:
+            if name in self.labels:
+                labels, places = self.labels[name]
+                continue
+            names = self.lists.get(name, [name])
+            if any(each not in self.numbers for each in names):
+                damaged(f"no node makes the output {name[:60]!r}")
+            numbers = tuple(self.numbers[each] for each in names)
+            arrays = self._tried(runner, numbers)
+            if arrays[0].dtype.kind == "f":
+                scores.append(numbers)
+            elif arrays[0].dtype == np.int64 and len(numbers) == 1 and places < 0:
+                (places,) = numbers
+            else:
+                damaged(f"the output {name[:60]!r} holds {arrays[0].dtype} values")
+        if len(scores) != 1:
+            raise UnsupportedModelError(
+                f"The graph has {len(scores)} outputs with scores, and skforge answers "
+                "with one; give it a graph with one of them."
+            )
+        self._check_labels(labels)
+        first, *others = self._tried(runner, scores[0])
+        width = first.shape[-1] if first.ndim > 1 else 1
+        (chosen,) = self._tried(runner, (places,)) if places >= 0 else [first]
+        flat = {array.ndim for array in (first, *others)} <= {1, 2} or not others
+        if not flat or len(chosen.reshape(len(chosen), -1)) != _TRIED:
+            raise UnsupportedModelError(
+                "The graph's answers are not one for each row; give skforge the "
+                "scikit-learn model that was converted."
+            )
+        known = replace(program, scores=scores[0], places=places, width=width)
+        return known, labels
+
+    def _check_labels(self, labels: tuple[str | int, ...]) -> None:
+        if len({*labels}) < len(labels):
+            damaged("the labels of the graph's answers are there twice")
+        for at in self.maps:
+            texts = [x.decode() for x in at.get("classlabels_strings", [])]
+            known = [*texts, *map(int, at.get("classlabels_int64s", []))]
+            if labels and known != [*labels]:
+                raise UnsupportedModelError(
+                    f"A ZipMap gives the scores the labels {str(known)[:60]}, which "
+                    "are not exactly those of the answers; export the model without "
+                    "ZipMap."
+                )
+
+    def _tried(self, runner: GraphRunner, wanted: tuple[int, ...]) -> list[Array]:
+        """Return values for some rows of scores; refuse a graph that mixes rows."""
+        width = self.members[-1].end
+        normal = np.random.default_rng(0).normal(size=(_TRIED, width))
+        raw = abs(normal / 2).astype(self.dtype)
+        try:
+            every = runner(raw, wanted)
+            alone = [runner(row[None], wanted) for row in raw]
+        except UnsupportedModelError:  # a ValueError
+            raise
+        except (IndexError, KeyError, TypeError, ValueError, OverflowError) as error:
+            raise InvalidModelError(
+                f"The nodes after the trees do not fit each other ({error}); the model "
+                "is damaged, export it again."
+            ) from error
+        for i, array in enumerate(every):
+            parts = [answers[i] for answers in alone]
+            rows = np.concatenate(parts, rows_axis(array))
+            alike = array.shape == rows.shape
+            if alike and array.dtype.kind == "f":
+                alike = np.allclose(array, rows, 1e-4, 1e-5, equal_nan=True)
+            if not alike or (array.dtype.kind in "iO" and (array != rows).any()):
+                raise UnsupportedModelError(
+                    "The nodes after the trees compute with several rows at once; give "
+                    "skforge the scikit-learn model that was converted."
+                )
+        return every
+
+
+def _as_tuple(value: Any) -> tuple[Any, ...]:
+    if isinstance(value, bytes):
+        return (value.decode(),)
+    return tuple(np.asarray(value).reshape(-1).tolist())

@@ -1,0 +1,213 @@
+"""Computes what an ONNX graph makes of its tree ensembles' answers.
+
+A program is the nodes of the graph after the trees, in their order, as data that a
+forest keeps as text (``OutputSpec.graph``). Its values have numbers: first the scores
+and labels of each ensemble, then constants, then the outputs of each step.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from skforge._typing import Array
+from skforge.exceptions import InvalidModelError, UnsupportedModelError
+from skforge.forest.outputs import OutputSpec
+from skforge.outputs import onnx
+from skforge.outputs.graph_operators import OPERATORS, UnknownError
+from skforge.outputs.library import HOST
+from skforge.runtime.records import plain_in, plain_out
+
+#: Values of a member: its scores, its labels, and the numbers of these.
+PER_MEMBER = 3
+#: Rows of a block: a multiple of four, as sums of rows depend on the place in memory.
+_BLOCK = 1024
+_MOST = 1 << 26  # values of a step
+_LABELS = {"above_bound": onnx.above_bound, "first_greatest": onnx.first_greatest}
+
+
+@dataclass(frozen=True)
+class GraphMember:
+    """A tree ensemble: its columns of the scores, and how it answers with them."""
+
+    begin: int
+    end: int
+    divisor: int
+    outputs: OutputSpec
+    labels: tuple[str | int, ...]
+
+    def scores(self, raw: Array) -> Array:
+        sums = raw[:, self.begin : self.end]
+        sums = sums / sums.dtype.type(self.divisor) if self.divisor > 1 else sums
+        return np.asarray(onnx.values(sums, self.outputs, HOST))
+
+    def places(self, raw: Array) -> Array:
+        """Return the numbers of the labels."""
+        choose = _LABELS[self.outputs.labels]
+        chosen = choose(raw[:, self.begin : self.end], self.outputs, HOST)
+        return np.asarray(chosen, np.int64)[:, 0]
+
+    def named(self, raw: Array) -> Array:
+        kind = object if isinstance(self.labels[0], str) else np.int64
+        return np.array(self.labels, kind)[self.places(raw)]
+
+
+@dataclass(frozen=True)
+class GraphConstant:
+    dtype: str
+    shape: tuple[int, ...]
+    values: tuple[Any, ...]
+
+    @staticmethod
+    def of(array: Array) -> GraphConstant:
+        flat = array.reshape(-1).tolist()
+        return GraphConstant(str(array.dtype), array.shape, tuple(flat))
+
+    @property
+    def array(self) -> Array:
+        return np.array(self.values, self.dtype).reshape(self.shape)
+
+
+@dataclass(frozen=True)
+class GraphStep:
+    name: str  # how errors call it
+    operator: str
+    inputs: tuple[int, ...]  # -1 for one that is absent
+    n_outputs: int
+    attributes: Mapping[str, tuple[Any, ...]]
+
+
+@dataclass(frozen=True)
+class GraphProgram:
+    members: tuple[GraphMember, ...]
+    constants: tuple[GraphConstant, ...]
+    steps: tuple[GraphStep, ...]
+    #: The values of ``predict`` of regressors and of ``predict_proba``: several are
+    #: arrays of a list.
+    scores: tuple[int, ...]
+    #: The value with the numbers of the labels, or with labels that are numbers
+    #: themselves; -1 of regressors.
+    places: int = -1
+    width: int = 1  # columns of the scores
+
+    @property
+    def text(self) -> str:
+        return json.dumps(plain_out(self))
+
+
+class GraphRunner:
+    """Computes values of a program, block by block of rows."""
+
+    def __init__(self, program: GraphProgram) -> None:
+        self.program = program
+        self._first = PER_MEMBER * len(program.members)
+        self._arrays = [constant.array for constant in program.constants]
+        #: By the values wanted: which of members, and the steps, each with the number
+        #: of its first output and the values that no later step reads.
+        self._plans: dict[tuple[int, ...], tuple[set[int], list[Any]]] = {}
+
+    def __call__(self, raw: Array, wanted: tuple[int, ...]) -> list[Any]:
+        """Return values for the sums of leaves of some rows."""
+        if wanted not in self._plans:
+            self._plans[wanted] = self._plan(wanted)
+        with np.errstate(all="ignore"):
+            starts = range(0, max(1, len(raw)), _BLOCK)
+            blocks = [self._of_block(raw[i : i + _BLOCK], wanted) for i in starts]
+        if len(blocks) == 1:
+            return blocks[0]
+        parts = [[*each] for each in zip(*blocks, strict=True)]
+        return [np.concatenate(each, rows_axis(each[0])) for each in parts]
+
+    def _plan(self, wanted: tuple[int, ...]) -> tuple[set[int], list[Any]]:
+        needed, plan, known = {*wanted}, [], {*wanted}
+        number = self._first + len(self._arrays)
+        number += sum(step.n_outputs for step in self.program.steps)
+        for step in reversed(self.program.steps):
+            number -= step.n_outputs
+            if needed.isdisjoint(range(number, number + step.n_outputs)):
+                continue
+            needed |= {*step.inputs}
+            plan.append((step, number, {*step.inputs} - known - {-1}))
+            known |= {*step.inputs}
+        return {i for i in needed if 0 <= i < self._first}, plan[::-1]
+
+    def _of_block(self, raw: Array, wanted: tuple[int, ...]) -> list[Any]:
+        members, plan = self._plans[wanted]
+        values: dict[int, Any] = dict(enumerate(self._arrays, self._first))
+        values[-1] = None
+        for i in members:
+            member = self.program.members[i // PER_MEMBER]
+            function = (member.scores, member.named, member.places)[i % PER_MEMBER]
+            values[i] = function(raw)
+        for step, number, dropped in plan:
+            inputs = (values[i] for i in step.inputs)
+            try:
+                made = OPERATORS[step.operator](step.attributes, *inputs)
+            except UnknownError as error:
+                raise UnsupportedModelError(
+                    f"The {step.name} {error}, for which skforge does not know the "
+                    "bits of onnxruntime; ask onnxruntime itself, or give skforge the "
+                    "model that was converted."
+                ) from error
+            made = made if step.n_outputs > 1 else [made]
+            if sum(array.size for array in made) > _MOST:
+                raise UnsupportedModelError(
+                    f"The {step.name} makes more values than memory holds."
+                )
+            for i in dropped:
+                del values[i]
+            values.update(enumerate(made, number))
+        return [values[i] for i in wanted]
+
+
+def rows_axis(array: Array) -> int:
+    """Return the axis of rows: a matrix for each target has them second."""
+    return 1 if array.ndim == 3 else 0
+
+
+@lru_cache(maxsize=64)
+def runner_of(text: str | None) -> GraphRunner:
+    try:
+        program = plain_in(GraphProgram, json.loads(text or ""), "graph")
+        return GraphRunner(program)
+    except (TypeError, ValueError) as error:
+        raise _damaged() from error
+
+
+def _run(runner: GraphRunner, raw: Any, wanted: tuple[int, ...]) -> list[Any]:
+    try:
+        return runner(np.asarray(raw), wanted)
+    except UnsupportedModelError:  # a ValueError
+        raise
+    except (IndexError, KeyError, TypeError, ValueError) as error:
+        raise _damaged() from error
+
+
+def _damaged() -> InvalidModelError:
+    return InvalidModelError(
+        "What the graph computes of its trees' answers is damaged; save the model "
+        "again."
+    )
+
+
+def values(raw: Any, spec: OutputSpec, on: Any) -> Any:
+    runner = runner_of(spec.graph)
+    scores = _run(runner, raw, runner.program.scores)
+    if scores[0].ndim == 3:
+        return [*scores[0]]
+    return scores[0] if len(scores) == 1 else scores
+
+
+def places(raw: Any, spec: OutputSpec, on: Any) -> Any:
+    runner = runner_of(spec.graph)
+    (chosen,) = _run(runner, raw, (runner.program.places,))
+    return chosen.reshape(len(raw), -1)
+
+
+def width(spec: OutputSpec, n_outputs: int) -> int:
+    return runner_of(spec.graph).program.width

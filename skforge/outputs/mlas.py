@@ -1,0 +1,113 @@
+"""Arithmetic of float32 arrays with the bits of onnxruntime's kernels on x86.
+
+Its exponential is a polynomial with fused multiply-adds; its sums of rows are Eigen's,
+whose order depends on where a row begins in memory, so on its place in the batch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from skforge._typing import Array
+
+_F = np.float32
+_HIGHEST, _LOWEST = _F(88.7762626647950), _F(-103.9720840454)
+_ROUND = _F(12582912.0)  # adding it rounds to whole numbers, in the lowest bits
+_LOG2_E = _F(1.44269504088896341)
+_LN2_HIGH, _LN2_LOW = _F(-6.93145752e-1), _F(-1.42860677e-6)
+_POWERS = tuple(
+    _F(float.fromhex(text))
+    for text in (
+        *("0x1.694000p-10", "0x1.125edcp-7", "0x1.555b5ap-5", "0x1.555450p-3"),
+        *("0x1.fffff6p-2", "0x1.0p+0"),
+    )
+)
+#: Numerator and denominator of the logistic function, by falling powers of x * x.
+_ABOVE, _BELOW = (
+    tuple(map(_F, numbers))
+    for numbers in (
+        (4.37031012579801e-11, 1.15627324459942e-07, 6.08574864600143e-05,
+         8.51377133304701e-03, 2.48287947061529e-01),
+        (6.10247389755681e-13, 5.76102136993427e-09, 6.29106785017040e-06,
+         1.70198817374094e-03, 1.16817656904453e-01, 9.93151921023180e-01),
+    )
+)  # fmt: skip
+_ONE, _LEAST = np.int32(0x3F800000), np.int32(-0x3F000000)  # bits of 1.0; of 2**-126
+
+
+def multiply_add(a: Any, b: Any, c: Any) -> Array:
+    """Return ``a * b + c`` of float32 numbers, rounded once."""
+    product = np.multiply(a, b, dtype=np.float64)  # exact
+    total = np.add(product, c)
+    # what rounding lost sets the last bit, so that float32 rounds the exact number
+    part = total - product
+    lost = (product - (total - part)) + (c - part)
+    bits = total.view(np.int64)
+    step = np.where((lost > 0) == (total > 0), 1, -1)
+    odd = np.where((lost != 0) & (bits & 1 == 0), bits + step, bits)
+    return np.asarray(odd.view(np.float64), np.float32)
+
+
+def exp(x: Array) -> Array:
+    x = np.where(x > _HIGHEST, _HIGHEST, np.where(x < _LOWEST, _LOWEST, x))
+    rounded = multiply_add(x, _LOG2_E, _ROUND)
+    whole = rounded - _ROUND
+    rest = multiply_add(whole, _LN2_HIGH, x)
+    rest = multiply_add(whole, _LN2_LOW, rest)
+    exponent = rounded.view(np.int32) << 23
+    normal = np.clip(exponent, _LEAST, _ONE)
+    # two factors, as the exponent of one does not reach the least numbers
+    first, second = ((bits + _ONE).view(_F) for bits in (exponent - normal, normal))
+    power = _polynomial(_POWERS, rest)
+    return np.asarray(multiply_add(power, rest * first, first) * second)
+
+
+def logistic(x: Array) -> Array:
+    x = np.where(x > 18, _F(18), np.where(x < -18, _F(-18), x))
+    square = x * x
+    above, below = (_polynomial(numbers, square) for numbers in (_ABOVE, _BELOW))
+    return np.maximum(above * x / below + _F(0.5), _F(0))
+
+
+def _polynomial(numbers: tuple[Any, ...], x: Array) -> Array:
+    result = np.full_like(x, numbers[0])
+    for number in numbers[1:]:
+        result = multiply_add(result, x, number)
+    return result
+
+
+def in_order(x: Array, axis: int) -> Array:
+    """Return sums along an axis, one number after another."""
+    return np.asarray(np.add.accumulate(x, axis=axis).take([-1], axis))
+
+
+def row_sums(x: Array) -> Array:
+    """Return sums along the last axis, which keep it."""
+    width = x.shape[-1]
+    rows = np.ascontiguousarray(x).reshape(-1, width)
+    sums = np.empty((len(rows), 1), x.dtype)
+    for turn in range(4):  # places of a row's first number among four
+        start = -turn * width % 4
+        sums[turn::4] = _aligned_sums(rows[turn::4], start)
+    return sums.reshape(*x.shape[:-1], 1)
+
+
+def _aligned_sums(rows: Array, start: int) -> Array:
+    """Return sums of rows whose number ``start`` is the first of four in memory."""
+    width = rows.shape[1]
+    n_fours = (width - start) // 4
+    if n_fours < 1:
+        return in_order(rows, 1)
+    end = start + 4 * n_fours
+    fours = rows[:, start:end].reshape(len(rows), n_fours, 4)
+    even = n_fours // 2 * 2
+    if n_fours == 1:
+        lanes = fours[:, 0]
+    else:
+        pairs = (in_order(fours[:, i:even:2], 1)[:, 0] for i in range(2))
+        lanes = np.add(*pairs)
+        lanes = lanes + fours[:, -1] if n_fours > even else lanes
+    sums = (lanes[:, :1] + lanes[:, 2:3]) + (lanes[:, 1:2] + lanes[:, 3:])
+    return in_order(np.hstack([sums, rows[:, :start], rows[:, end:]]), 1)

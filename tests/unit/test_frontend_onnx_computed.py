@@ -1,0 +1,305 @@
+"""ONNX graphs that compute with what several tree ensembles answer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.ensemble import (
+    AdaBoostClassifier,
+    AdaBoostRegressor,
+    BaggingClassifier,
+    BaggingRegressor,
+    GradientBoostingClassifier,
+    GradientBoostingRegressor,
+    RandomForestClassifier,
+    RandomForestRegressor,
+    StackingClassifier,
+    StackingRegressor,
+    VotingClassifier,
+    VotingRegressor,
+)
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.multioutput import MultiOutputClassifier
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
+
+from skforge import InvalidModelError, UnsupportedModelError, load_forest
+from skforge.forest.record import forest_in, forest_out
+from skforge.forest.reference import reference_raw
+from skforge.outputs import mlas
+from skforge.outputs.answers import answer, labels_of
+from skforge.outputs.graph import runner_of
+from tests.comparing import refusal
+from tests.onnx_models import assert_same_bits, onnx, run
+
+pytest.importorskip("onnxruntime")
+skl2onnx = pytest.importorskip("skl2onnx")
+
+X = np.random.default_rng(0).normal(size=(160, 4)).astype(np.float32)
+SUM = X[:, 0] + np.sin(X[:, 1])
+TWO = (X[:, 0] + X[:, 1] * X[:, 2] > 0).astype(int)
+THREE = np.digitize(X[:, 0] + 0.3 * X[:, 1], [-0.5, 0.5])
+FIVE = np.digitize(X[:, 0] + 0.3 * X[:, 1], [-1, -0.4, 0.2, 1])
+TEXTS = np.array(["a", "bb", "c"])[THREE]
+BOTH = np.c_[TWO, X[:, 3] > 0].astype(int)
+SIZE: dict[str, Any] = {"max_depth": 3, "random_state": 0}
+
+
+def forest() -> Any:
+    return RandomForestClassifier(3, **SIZE)
+
+
+def tree() -> Any:
+    return DecisionTreeClassifier(**SIZE)
+
+
+def boosted() -> Any:
+    return GradientBoostingClassifier(n_estimators=3, **SIZE)
+
+
+def regressors() -> Any:
+    boosting = GradientBoostingRegressor(n_estimators=3, **SIZE)
+    return [("a", RandomForestRegressor(3, **SIZE)), ("b", boosting)]
+
+
+def voting(**how: Any) -> Any:
+    members = [("a", forest()), ("b", boosted()), ("c", tree())]
+    return VotingClassifier(members, flatten_transform=False, **how)
+
+
+def stacking() -> Any:
+    return StackingClassifier([("a", forest()), ("b", boosted())], cv=2)
+
+
+def calibrated(model: Any, **how: Any) -> Any:
+    return CalibratedClassifierCV(model, cv=2, **how)
+
+
+MODELS: dict[str, tuple[Any, Any]] = {
+    "sigmoids": (calibrated(forest()), TWO),
+    "sigmoids of boosting": (calibrated(boosted()), TWO),
+    "sigmoids of three": (calibrated(forest()), THREE),
+    "sigmoids of five": (calibrated(forest()), FIVE),
+    "isotonic": (calibrated(forest(), method="isotonic"), TWO),
+    "isotonic of three": (calibrated(forest(), method="isotonic"), TEXTS),
+    "soft votes": (voting(voting="soft"), THREE),
+    "weighted votes": (voting(voting="soft", weights=np.array([1, 2, 0.5])), TWO),
+    "hard votes": (voting(), THREE),
+    "hard votes of texts": (voting(), TEXTS),
+    "mean": (VotingRegressor(regressors()), SUM),
+    "weighted mean": (VotingRegressor(regressors(), weights=np.array([0.3, 1])), SUM),
+    "one-vs-rest": (OneVsRestClassifier(forest()), THREE),
+    "one-vs-rest of five": (OneVsRestClassifier(boosted()), FIVE),
+    "one-vs-rest of two": (OneVsRestClassifier(forest()), TWO),
+    "one-vs-rest of targets": (OneVsRestClassifier(forest()), BOTH),
+    "bagged forests": (BaggingClassifier(forest(), 3, random_state=0), TEXTS),
+    "bags of columns": (BaggingClassifier(tree(), 5, max_features=2), THREE),
+    "bagged regressors": (BaggingRegressor(regressors()[0][1], 3), SUM),
+    "samme": (AdaBoostClassifier(tree(), n_estimators=4, random_state=0), THREE),
+    "samme of five": (AdaBoostClassifier(tree(), n_estimators=3), FIVE),
+    "weighted median": (
+        AdaBoostRegressor(DecisionTreeRegressor(**SIZE), n_estimators=5), SUM),
+    "stack": (stacking(), TWO),
+    "stack of regressors": (StackingRegressor(regressors(), cv=2), SUM),
+    "targets": (MultiOutputClassifier(forest()), BOTH),
+    "targets of a forest": (forest(), BOTH),
+    "targets of a tree": (tree(), BOTH),
+}  # fmt: skip
+
+
+@cache
+def converted(name: str) -> Any:
+    model, y = MODELS[name]
+    options = {"zipmap": False} if hasattr(model, "predict_proba") else {}
+    fitted = model.fit(X, y)
+    return skl2onnx.to_onnx(fitted, X[:1], options={type(model): options})
+
+
+def answers_of(forest: Any, rows: Any) -> list[Any]:
+    raw, spec = reference_raw(forest, rows), forest.answers
+    methods = ("predict", "predict_proba")[: 1 + spec.classifies]
+    return [answer(spec, labels_of(spec, None), name, raw) for name in methods]
+
+
+def assert_equal_answers(model: Any, forest: Any, rows: Any) -> None:
+    expected = run(model, rows)
+    for found, wanted in zip(answers_of(forest, rows), expected, strict=True):
+        pairs = [(found, wanted)]
+        if isinstance(found, list):  # an array for each target
+            pairs = [*zip(found, wanted, strict=True)]
+        elif isinstance(wanted, list):  # maps
+            pairs = [(found, np.float32([[*row.values()] for row in wanted]))]
+        for mine, theirs in pairs:
+            if forest.task == "regression":
+                theirs = theirs[:, 0]
+            if theirs.dtype == object:
+                assert mine.tolist() == theirs.tolist()
+            else:
+                assert_same_bits(mine, theirs)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_graphs_of_converters_have_the_bits_of_onnxruntime(name):
+    model = converted(name)
+    forest = load_forest(model)
+    assert forest.outputs.function == "graph"
+    rows = np.random.default_rng(1).normal(size=(1031, 4)).astype(np.float32)
+    rows[::9, 1] = np.nan
+    for some in (rows, rows[:2], rows[5:6]):
+        assert_equal_answers(model, forest, some)
+    arrays: dict[str, Any] = {}
+    stored = forest_in(forest_out(forest, arrays), arrays)
+    assert_equal_answers(model, stored, rows)
+
+
+def test_labels_and_maps():
+    model, y = MODELS["isotonic of three"]
+    mapped = skl2onnx.to_onnx(model.fit(X, y), X[:1])
+    forest = load_forest(mapped)
+    assert forest.class_labels == ("a", "bb", "c")
+    label, maps = run(mapped, X)
+    found = answers_of(forest, X)
+    assert found[0].tolist() == label.tolist()
+    assert found[1].tolist() == [[*row.values()] for row in maps]
+    (node,) = (node for node in mapped.graph.node if node.op_type == "ZipMap")
+    node.attribute[0].strings[0] = b"d"
+    assert refusal(UnsupportedModelError, load_forest, mapped) == (
+        "A ZipMap gives the scores the labels ['d', 'bb', 'c'], which are not exactly "
+        "those of the answers; export the model without ZipMap."
+    )
+
+
+# ------------------------------------------------------------------ arithmetic
+
+
+def session(op: str, x: Any, **how: Any) -> Any:
+    """Return what onnxruntime answers to an operator."""
+    helper, constants = onnx.helper, how.pop("constants", {})
+    made = helper.make_node(op, ["X", *constants], ["Y"], **how)
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [made], "one", [value("X", 1, [None] * x.ndim)], [value("Y", 1, None)],
+        [onnx.numpy_helper.from_array(a, name) for name, a in constants.items()],
+    )  # fmt: skip
+    sets = [onnx.helper.make_opsetid("", 18)]
+    model = helper.make_model(graph, opset_imports=sets, ir_version=9)
+    return run(model, x)[0]
+
+
+@pytest.mark.parametrize(
+    ("op", "ours"), [("Exp", mlas.exp), ("Sigmoid", mlas.logistic)]
+)
+def test_functions_of_numbers(op, ours):
+    """A sweep of all float32, with steps; every eighth was tried once."""
+    bits = np.arange(0, 0x7F800001, 8191, dtype=np.int64)
+    x = np.concatenate([bits, bits + 0x80000000]).astype(np.uint32).view(np.float32)
+    x = np.concatenate([x, np.float32([np.inf, -np.inf, 0.0, -0.0, 88.77, -103.98])])
+    with np.errstate(all="ignore"):
+        found = ours(x[None])
+    assert_same_bits(found, session(op, x[None]))
+    assert np.isnan(ours(np.float32([[np.nan]]))).all()
+
+
+@pytest.mark.parametrize("op", ["ReduceSum", "ReduceMean"])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_sums_along_an_axis(op, axis):
+    random = np.random.default_rng(2)
+    for width in (*range(1, 21), 37, 100):
+        x = random.normal(size=(9, width)).astype(np.float32)
+        x = x if axis else np.ascontiguousarray(x.T)
+        wanted = session(op, x, constants={"axis": np.array([axis])}, keepdims=1)
+        found = mlas.row_sums(x) if axis else mlas.in_order(x, 0)
+        mean = np.float32(x.shape[axis] if op == "ReduceMean" else 1)
+        assert_same_bits(found / mean, wanted)
+
+
+# ------------------------------------------------------------------ refusals
+
+END = (
+    "; give skforge the scikit-learn model that was converted, or end the graph before "
+    "this node."
+)
+
+
+def changed(name: str, change: Any) -> Any:
+    model = onnx.ModelProto()
+    model.CopyFrom(converted(name))
+    change(model.graph)
+    return model
+
+
+def rename(graph: Any, op: str, to: str) -> None:
+    found = next(node for node in graph.node if node.op_type == op)
+    found.op_type, found.name = to, "odd"
+
+
+def set_axis(graph: Any) -> None:
+    found = next(node for node in graph.node if node.op_type == "Concat")
+    found.attribute[0].i, found.name = 0, "odd"
+
+
+REFUSED = {
+    "operator": (
+        "mean", lambda graph: rename(graph, "Mul", "Pow"),
+        "The node 'odd' (Pow) is no operator that skforge knows after trees" + END),
+    "outputs": (
+        "mean", lambda graph: graph.output.append(
+            onnx.helper.make_tensor_value_info("wvar_0", 1, [None, 1])),
+        "The graph has 2 outputs with scores, and skforge answers with one; give it a "
+        "graph with one of them."),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_not_computed_is_named(name):
+    kind, change, text = REFUSED[name]
+    found = refusal(UnsupportedModelError, load_forest, changed(kind, change))
+    assert found == text
+
+
+def test_graphs_that_mix_rows_are_refused():
+    model = changed("one-vs-rest of targets", set_axis)
+    with pytest.raises((UnsupportedModelError, InvalidModelError)):
+        load_forest(model)
+
+
+def test_a_row_of_a_linear_model_of_many_columns_is_refused():
+    model = stacking().fit(X, THREE)
+    with pytest.raises(UnsupportedModelError, match="a single row in another order"):
+        load_forest(skl2onnx.to_onnx(model, X[:1]))
+
+
+def test_trees_that_read_what_trees_answer_are_refused():
+    last = RandomForestRegressor(2, **SIZE)
+    model = StackingRegressor(regressors(), last, cv=2).fit(X, SUM)
+    text = refusal(UnsupportedModelError, load_forest, skl2onnx.to_onnx(model, X[:1]))
+    assert "reads what other trees answer" in text
+
+
+@pytest.mark.parametrize("change", ["", "{}", "number", "operator"])
+def test_damaged_programs(change):
+    forest = load_forest(converted("mean"))
+    text = forest.outputs.graph
+    if change == "number":
+        text = text.replace('"inputs": [', '"inputs": [99, ')
+    if change == "operator":
+        text = text.replace('"Mul"', '"Mull"')
+    assert text != change
+    outputs = replace(forest.outputs, graph=text if len(change) > 2 else change)
+    damaged = replace(forest, outputs=outputs)
+    assert refusal(InvalidModelError, answers_of, damaged, X) == (
+        "What the graph computes of its trees' answers is damaged; save the model "
+        "again."
+    )
+
+
+def test_only_what_an_answer_needs_is_computed():
+    forest = load_forest(converted("one-vs-rest"))
+    runner = runner_of(forest.outputs.graph)
+    program = runner.program
+    plans = [runner._plan((program.places,)), runner._plan(program.scores)]
+    assert 0 < len(plans[0][1]) < len(plans[1][1]) < len(program.steps)
