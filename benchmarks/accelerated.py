@@ -1,241 +1,421 @@
 """Programs that nobody edits, with and without ``skforge run``.
 
+    python benchmarks/environments.py mlflow mlserver bentoml dask-ml flaml
     python -m benchmarks.accelerated --output benchmarks/results
 
-Each program runs in processes of its own that take turns, as ``python PROGRAM`` and as
-``skforge run PROGRAM``. It trains or loads a model, works with it, and prints how much
-CPU time that work took, of all threads, and a digest of all bytes that came out. A
-program whose libraries are not installed is left out. The digests have to be the same,
-or the script ends with 1.
+``unedited/`` holds the programs, and the environments what they need; a program whose
+environment is not there is left out. Each runs in processes of its own that take turns,
+as ``python PROGRAM`` and as ``skforge run PROGRAM``, with an empty cache. What counts
+is the CPU time of its work, of all threads and processes, compiling included: it
+depends less on neighbours than the clock does. A server is asked by this process, one
+request after another. All bytes that come out have to be the same, or the script ends
+with 1. A thread in the accelerated processes notes the calls that kernels answered.
 """
 
 from __future__ import annotations
 
+import hashlib
+import http.client
+import json
 import os
+import shutil
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Any
 
+import numpy as np
 import typer
-from harness import Document, paragraphs, publish, table
+from environments import python_of, version_in
+from harness import Document, chosen, paragraphs, parts, publish, rounded, stored, table
 from machine import in_words, machine
 
 ROOT = Path(__file__).parents[1]
-
-#: Before each program: data, and what prints the time and the digest.
-BEGIN = """
-import hashlib, time, warnings
-import numpy as np, pandas as pd
-from sklearn.datasets import make_classification
-from sklearn.ensemble import RandomForestClassifier
-X, y = make_classification(12000, 20, n_informative=8, random_state=0)
-names = [f"c{i}" for i in range(20)]
-frame = pd.DataFrame(X, columns=names)
-out = hashlib.sha256()
-def keep(*answers):
-    for answer in answers:
-        answer = np.asarray(answer)
-        out.update(str((answer.dtype, answer.shape)).encode() + answer.tobytes())
-"""
-END = """
-print(time.process_time() - start, out.hexdigest())
-"""
-FOREST = "RandomForestClassifier(100, random_state=0)"
-PROGRAMS = {
-    "permutation_importance": f"""
-from sklearn.inspection import permutation_importance
-model = {FOREST}.fit(X[:1500], y[:1500])
-start = time.process_time()
-found = permutation_importance(model, X, y, random_state=0)
-keep(found.importances)
-""",
-    "PartialDependenceDisplay": f"""
-import matplotlib; matplotlib.use("Agg")
-from sklearn.inspection import PartialDependenceDisplay
-model = {FOREST}.fit(X[:1500], y[:1500])
-start = time.process_time()
-drawn = PartialDependenceDisplay.from_estimator(
-    model, X[:1000], [0, 1], grid_resolution=20)
-for part in drawn.pd_results:
-    keep(part["average"])
-""",
-    "cross_val_predict": f"""
-from sklearn.model_selection import cross_val_predict
-start = time.process_time()
-keep(cross_val_predict({FOREST}, X[:1500], y[:1500], method="predict_proba"))
-""",
-    "StackingClassifier": """
-from sklearn.ensemble import StackingClassifier, GradientBoostingClassifier
-from sklearn.linear_model import LogisticRegression
-parts = [("rf", RandomForestClassifier(60, random_state=0)),
-         ("gb", GradientBoostingClassifier(n_estimators=60, random_state=0))]
-model = StackingClassifier(parts, LogisticRegression(), cv=3).fit(X[:1500], y[:1500])
-start = time.process_time()
-for _ in range(5):
-  for i in range(12):
-      keep(model.predict_proba(X[i * 500 : i * 500 + 500]))
-""",
-    "GridSearchCV": """
-from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
-line = make_pipeline(StandardScaler(), RandomForestClassifier(random_state=0))
-grid = {"randomforestclassifier__n_estimators": [50, 100]}
-start = time.process_time()
-search = GridSearchCV(line, grid, cv=3).fit(X[:1000], y[:1000])
-for i in range(150):
-    keep(search.predict_proba(X[i * 40 : i * 40 + 40]))
-""",
-    **{
-        f"MLflow, {flavour}": f"""
-import mlflow, tempfile, logging
-{load}
-warnings.simplefilter("ignore")
-folder = tempfile.mkdtemp()
-mlflow.{flavour}.save_model(model, folder + "/model"{how})
-served = mlflow.pyfunc.load_model(folder + "/model")
-start = time.process_time()
-for i in range(300):
-    keep(served.predict(frame[i * 10 : i * 10 + 10]))
-"""
-        for flavour, (load, how) in {
-            "sklearn": (
-                f"model = {FOREST}.fit(frame[:1500], y[:1500])",
-                ', serialization_format="cloudpickle"',
-            ),
-            "xgboost": (
-                "from xgboost import XGBClassifier\n"
-                "model = XGBClassifier(n_estimators=300, n_jobs=1)"
-                ".fit(frame[:3000], y[:3000])",
-                "",
-            ),
-            "lightgbm": (
-                "from lightgbm import LGBMClassifier\n"
-                "model = LGBMClassifier(n_estimators=300, n_jobs=1, verbose=-1)"
-                ".fit(frame[:3000], y[:3000])",
-                "",
-            ),
-            "catboost": (
-                "from catboost import CatBoostClassifier\n"
-                "model = CatBoostClassifier(iterations=300, verbose=0, thread_count=1, "
-                "allow_writing_files=False).fit(frame[:3000], y[:3000])",
-                "",
-            ),
-        }.items()
-    },
-    "FastAPI, joblib file": f"""
-import joblib, tempfile
-from fastapi import FastAPI
-from fastapi.testclient import TestClient
-path = tempfile.mkdtemp() + "/model.joblib"
-joblib.dump({FOREST}.fit(X[:1500], y[:1500]), path)
-app, model = FastAPI(), joblib.load(path)
-@app.post("/")
-def predict(rows: list[list[float]]) -> list[list[float]]:
-    return model.predict_proba(np.array(rows)).tolist()
-client = TestClient(app)
-start = time.process_time()
-for i in range(300):
-    keep(client.post("/", json=X[i : i + 1].tolist()).json())
-""",
-    "FLAML": """
-from flaml import AutoML
-automl = AutoML()
-automl.fit(X[:1500], y[:1500], task="classification", max_iter=6, time_budget=-1,
-           estimator_list=["rf", "lgbm"], n_jobs=1, verbose=0, seed=0)
-start = time.process_time()
-for i in range(300):
-    keep(automl.predict_proba(X[i * 20 : i * 20 + 20]))
-""",
-}
+UNEDITED = Path(__file__).with_name("unedited")
+REQUESTS = 400
+#: The longest that a program may take, and a server to start, in seconds.
+LONGEST, TO_START = 900, 180
 
 
-def run(text: str, accelerated: bool) -> tuple[float, str]:
-    """Run a program in a process; return its seconds and the digest."""
-    with tempfile.TemporaryDirectory() as folder:
-        program = Path(folder) / "program.py"
-        program.write_text(f"{BEGIN}{text}{END}")
-        words = ["-m", "skforge", "run"] if accelerated else []
-        done = subprocess.run(
-            [sys.executable, *words, str(program)],
-            env={**os.environ, "PYTHONPATH": os.environ.get("PYTHONPATH", str(ROOT))},
-            capture_output=True,
-            text=True,
-            timeout=600,
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A command, its environment (this Python's own if ""), and what is made before."""
+
+    name: str
+    environment: str
+    command: str
+    #: The arguments of ``make.py``.
+    made: str = ""
+    #: Where a server answers, and the key of its rows in a request.
+    path: str = ""
+    key: str = ""
+    #: How many rows a request has: forests take some ms for few, boosters for many.
+    rows: int = 10
+
+
+LIBRARIES = {"sklearn": 10, "xgboost": 500, "lightgbm": 500, "catboost": 500}
+SERVED = "mlflow models serve -m model --env-manager local -h 127.0.0.1 -p PORT"
+INFER = "/v2/models/served/infer"
+PROGRAMS = [
+    Program("permutation_importance", "", "permutation_importance.py"),
+    Program("PartialDependenceDisplay", "", "partial_dependence.py"),
+    Program("cross_val_predict", "", "cross_val_predict.py"),
+    Program("StackingClassifier", "", "stacking.py"),
+    Program("GridSearchCV", "", "grid_search.py"),
+    *(
+        Program(
+            *(f"MLflow pyfunc of {name}", "mlflow", f"mlflow_pyfunc.py {rows}"),
+            f"mlflow {name}",
         )
+        for name, rows in LIBRARIES.items()
+    ),
+    *(
+        Program(
+            *(f"mlflow models serve of {name}", "mlflow", f"-m {SERVED}"),
+            *(f"mlflow {name}", "/invocations", "dataframe_split", rows),
+        )
+        for name, rows in LIBRARIES.items()
+    ),
+    *(
+        Program(
+            *(f"MLServer of {name}", "mlserver", "mlserver start ."),
+            *(f"mlserver {name}", INFER, "inputs", rows),
+        )
+        for name, rows in LIBRARIES.items()
+        if name != "catboost"
+    ),
+    Program(
+        *("BentoML", "bentoml"),
+        "-m bentoml serve bento:Forest --host 127.0.0.1 --port PORT",
+        *("bentoml sklearn", "/predict", "rows"),
+    ),
+    Program(
+        *("FastAPI and a joblib file", "mlflow", "-m uvicorn app:app --port PORT"),
+        *("fastapi sklearn", "/"),
+    ),
+    Program("ParallelPostFit of Dask-ML", "dask-ml", "dask_ml_post_fit.py"),
+    Program("AutoML of FLAML", "flaml", "flaml_automl.py"),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """CPU seconds of the work, seconds of each call, a digest of all bytes."""
+
+    cpu: float
+    walls: list[float]
+    digest: str
+
+
+# ------------------------------------------------------------ programs and servers
+
+
+def python_for(program: Program) -> str:
+    found = python_of(program.environment) if program.environment else None
+    return str(found or sys.executable)
+
+
+def scripts_of(program: Program) -> Path:
+    return Path(python_for(program)).parent
+
+
+def variables(program: Program, folder: Path, accelerated: bool) -> dict[str, str]:
+    """Return the environment of a run, which notes its calls in the folder."""
+    paths = [str(ROOT), str(UNEDITED)]
+    if accelerated:
+        paths.insert(0, str(UNEDITED / "count"))
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(paths),
+        "PATH": os.pathsep.join([str(scripts_of(program)), os.environ["PATH"]]),
+        "SKFORGE_CACHE_DIR": str(folder / "cache"),
+        "COUNTED": str(folder),
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "BENTOML_DO_NOT_TRACK": "True",
+    }
+
+
+def run(program: Program, made: Path, accelerated: bool) -> tuple[Run, Document]:
+    """Run a program beside a copy of what was made; return its calls as well."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        shutil.copytree(made, folder, dirs_exist_ok=True)
+        environment = variables(program, folder, accelerated)
+        words = program.command.split()
+        if words[0] != "-m":
+            is_ours = words[0].endswith(".py")
+            words[0] = str((UNEDITED if is_ours else scripts_of(program)) / words[0])
+        ours = ["-m", "skforge", "run"] if accelerated else []
+        command = [python_for(program), *ours, *words]
+        if program.path:
+            done = asked(program, command, folder, environment)
+        else:
+            told = _answer(command, folder, environment)
+            done = Run(**json.loads(told.splitlines()[-1]))
+        lines = [
+            line
+            for file in folder.glob("*.counted")
+            for line in json.loads(file.read_text())
+        ]
+    names = ("kernel_calls", "library_calls", "differed")
+    return done, {name: sum(line[name] for line in lines) for name in names}
+
+
+def make(program: Program, folder: Path) -> None:
+    """Train a program's model and write it to a folder."""
+    if program.made:
+        script = [python_for(program), str(UNEDITED / "make.py")]
+        environment = variables(program, folder, accelerated=False)
+        _answer([*script, *program.made.split()], folder, environment)
+
+
+def _answer(command: list[str], folder: Path, environment: dict[str, str]) -> str:
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=LONGEST,
+    )
     if done.returncode:
-        raise RuntimeError(done.stderr[-2000:])
-    seconds, digest = done.stdout.split()[-2:]
-    return float(seconds), digest
+        raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr[-3000:]}")
+    return done.stdout
 
 
-def measured(name: str, text: str, rounds: int) -> Document | None:
-    """Return a program's seconds on both sides; None if it cannot run here."""
-    times: dict[bool, list[float]] = {False: [], True: []}
-    digests = set()
-    for turn in range(rounds):
-        for accelerated in (False, True) if turn % 2 == 0 else (True, False):
-            try:
-                seconds, digest = run(text, accelerated)
-            except RuntimeError as error:
-                if "ModuleNotFoundError" not in str(error):
-                    raise
-                print(f"{name}: left out, {str(error).splitlines()[-1]}")
-                return None
-            times[accelerated].append(seconds)
-            digests.add(digest)
+def asked(
+    program: Program, command: list[str], folder: Path, environment: dict[str, str]
+) -> Run:
+    """Start a server, send it requests, end it."""
+    port = _free_port()
+    command = [word.replace("PORT", str(port)) for word in command]
+    settings = {"host": "127.0.0.1", "http_port": port, "grpc_port": _free_port()}
+    settings |= {"metrics_port": _free_port()}
+    (folder / "settings.json").write_text(json.dumps(settings))  # of MLServer
+    with server(command, folder, environment) as session:
+        bodies = [_body(program, i) for i in range(REQUESTS)]
+        deadline = time.monotonic() + TO_START
+        while _post(port, program.path, bodies[0]) is None:
+            if time.monotonic() > deadline or not _of_session(session):
+                told = (folder / "told").read_text(errors="replace")
+                raise SystemExit(f"{program.name} does not answer:\n{told[-3000:]}")
+            time.sleep(0.5)
+        digest, walls, before = hashlib.sha256(), [], cpu_of(session)
+        for body in bodies:
+            start = time.perf_counter()
+            answer = _post(port, program.path, body)
+            walls.append(time.perf_counter() - start)
+            if answer is None:
+                raise SystemExit(f"{program.name} failed at a request")
+            digest.update(answer)
+        cpu = cpu_of(session) - before
+        time.sleep(1.0)  # for what counts
+    return Run(cpu, walls, digest.hexdigest())
+
+
+@contextmanager
+def server(
+    command: list[str], folder: Path, environment: dict[str, str]
+) -> Iterator[int]:
+    """Start a server in a session of its own, and end all of the session."""
+    with (folder / "told").open("wb") as told:
+        started = subprocess.Popen(
+            *(command,),
+            cwd=folder,
+            env=environment,
+            stdout=told,
+            stderr=told,
+            start_new_session=True,
+        )
+    try:
+        yield started.pid
+    finally:
+        for sign in (signal.SIGTERM, signal.SIGKILL):
+            for process in _of_session(started.pid):
+                os.kill(int(process[0]), sign)
+            deadline = time.monotonic() + 10
+            while _of_session(started.pid) and time.monotonic() < deadline:
+                started.poll()
+                time.sleep(0.1)
+        started.wait()
+
+
+def _of_session(session: int) -> list[list[str]]:
+    """Return the fields of ``/proc/*/stat`` of the processes that are not over."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            text = file.read_text()
+        except OSError:
+            continue  # it has just ended
+        fields = [file.parent.name, "", *text.rpartition(")")[2].split()]
+        if fields[5] == str(session) and fields[2] != "Z":
+            found.append(fields)
+    return found
+
+
+def cpu_of(session: int) -> float:
+    """Return the CPU seconds of a session's processes, and of those that are over."""
+    ticks = sum(sum(map(int, fields[13:17])) for fields in _of_session(session))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port: int = taken.getsockname()[1]
+        return port
+
+
+def _body(program: Program, number: int) -> str:
+    """Return a request of some rows, as the server of a key wants it."""
+    key, shape = program.key, (program.rows, 20)
+    rows = np.random.default_rng(number).normal(size=shape).round(3)
+    if key == "inputs":
+        tensor = {"name": "rows", "shape": rows.shape, "datatype": "FP64"}
+        asked = {**tensor, "data": rows.ravel().tolist()}
+        return json.dumps({"id": str(number), "inputs": [asked]})
+    if key == "dataframe_split":
+        names = [f"c{i}" for i in range(20)]
+        return json.dumps({key: {"columns": names, "data": rows.tolist()}})
+    return json.dumps({key: rows.tolist()} if key else rows.tolist())
+
+
+def _post(port: int, path: str, body: str) -> bytes | None:
+    """Return a server's answer, or None if there is none, or an error."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    try:
+        connection.request("POST", path, body, {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        read = answer.read()
+        return read if answer.status == 200 else None
+    except OSError:
+        return None
+    finally:
+        connection.close()
+
+
+# ------------------------------------------------------------ measuring
+
+
+def measured(program: Program, rounds: int) -> Document:
+    """Return a program's seconds on both sides."""
+    runs: dict[bool, list[Run]] = {False: [], True: []}
+    counted: list[Document] = []
+    with tempfile.TemporaryDirectory() as folder:
+        make(program, Path(folder))
+        for turn in range(rounds):
+            for accelerated in (False, True) if turn % 2 == 0 else (True, False):
+                done, calls = run(program, Path(folder), accelerated)
+                runs[accelerated].append(done)
+                counted += [calls] if accelerated else []
+    digests = {one.digest for side in runs.values() for one in side}
     line = {
-        "program": name,
-        "library": round(median(times[False]), 3),
-        "accelerated": round(median(times[True]), 3),
+        **asdict(program),
+        **{name: round(median(one[name] for one in counted)) for name in counted[0]},
+        "rounds": rounds,
         "same": len(digests) == 1,
+        "library": _figures(runs[False]),
+        "accelerated": _figures(runs[True]),
     }
     print(line, flush=True)
     return line
 
 
+def _figures(runs: list[Run]) -> Document:
+    """Return medians: CPU seconds, and seconds of a call of the last third."""
+    lasts = [median(one.walls[-len(one.walls) // 3 :]) for one in runs if one.walls]
+    found = {"cpu": median(one.cpu for one in runs)}
+    return found | ({"call": median(lasts)} if lasts else {})
+
+
+def able(wanted: list[str]) -> Iterator[Program]:
+    """Yield the programs that can run, and say which cannot."""
+    for program in PROGRAMS:
+        if not chosen(program.name, wanted):
+            continue
+        if program.environment and python_of(program.environment) is None:
+            print(f"{program.name}: left out, no environment {program.environment}")
+            continue
+        yield program
+
+
+# ------------------------------------------------------------ the page
+
+
 def programs_table(document: Document) -> list[str]:
     """Return the table of programs."""
-    rows = [
-        [
-            line["program"],
-            f"{line['library']:.2f} s",
-            f"{line['accelerated']:.2f} s",
-            f"{line['library'] / line['accelerated']:.1f}",
-            "the same" if line["same"] else "others",
-        ]
-        for line in document["lines"]
-    ]
-    heads = ["program", "`python`", "`skforge run`", "times as fast", "bytes"]
-    return table(heads, rows, kinds="tnnnt")
+    rows = []
+    for line in document["lines"]:
+        library, ours = line["library"], line["accelerated"]
+        calls = ""
+        if "call" in ours:
+            calls = f"{1e3 * library['call']:.1f}, {1e3 * ours['call']:.1f}"
+        total = line["kernel_calls"] + line["library_calls"]
+        rows.append(
+            [
+                line["name"],
+                f"{line['kernel_calls']:,} of {total:,}",
+                f"{library['cpu']:.2f}, {ours['cpu']:.2f}",
+                f"{library['cpu'] / ours['cpu']:.1f}",
+                calls,
+                "the same" if line["same"] else "**others**",
+            ]
+        )
+    heads = ["program", "calls by kernels", "CPU s: `python`, `skforge run`", "ratio"]
+    return table([*heads, "ms a call at the end", "bytes"], rows, kinds="tnnnnt")
+
+
+def rounds_of(document: Document) -> str:
+    """Return how many processes a side the medians are of."""
+    counts = sorted({line["rounds"] for line in document["lines"]})
+    return " or ".join(map(str, counts))
 
 
 def page(document: Document) -> str:
+    packages = ", ".join(f"{k} {v}" for k, v in document["packages"].items())
     return paragraphs(
         "# Programs that nobody edits",
-        "CPU seconds of a program's work, of all threads, without and with `skforge "
-        "run`, compiling included; medians of processes in turns, "
-        f"{document['rounds']} each.",
+        "CPU seconds of a program's work, of all threads and processes, without and "
+        "with `skforge run`, compiling included and with an empty cache; medians of "
+        f"{rounds_of(document)} processes a side, which take turns. A call at the end "
+        "is the median of the last third. See `benchmarks/accelerated.py`.",
         programs_table(document),
+        f"Besides: {packages}." if packages else "",
         in_words(document["machine"]),
     )
 
 
 def main(
     only: Annotated[str, typer.Option(help="Parts of names of programs.")] = "",
-    rounds: int = 3,
-    output: Path | None = None,
+    rounds: Annotated[int, typer.Option(help="Processes a side.")] = 5,
+    output: Annotated[Path | None, typer.Option(help="Folder of results.")] = None,
 ) -> None:
-    lines = []
-    for name, text in PROGRAMS.items():
-        if any(part in name for part in only.split(",")):
-            line = measured(name, text, rounds)
-            lines += [] if line is None else [line]
-    document: Any = {"rounds": rounds, "machine": machine(), "lines": lines}
-    print(publish(output, "accelerated", document, page))
+    """Measure; print and write what is measured now and what is there of others."""
+    lines = [] if output is None else stored(output, "accelerated").get("lines", [])
+    for program in able(parts(only)):
+        line = measured(program, rounds)
+        known = {**{one["name"]: one for one in lines}, program.name: line}
+        lines = [known[one.name] for one in PROGRAMS if one.name in known]
+        document: Any = {
+            "machine": machine(),
+            "packages": {
+                name: version_in(name, name)
+                for name in dict.fromkeys(one["environment"] for one in lines)
+                if name and python_of(name)
+            },
+            "lines": lines,
+        }
+        publish(output, "accelerated", rounded(document), page)
+    print(*programs_table({"lines": lines}), sep="\n")
     if not all(line["same"] for line in lines):
         sys.exit(1)
 

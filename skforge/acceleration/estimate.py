@@ -23,7 +23,8 @@ def _size_of(model: Any) -> tuple[int, int]:
     if hasattr(model, "estimators_"):
         parts = model.estimators_
         every = parts.ravel().tolist() if hasattr(parts, "ravel") else parts
-        trees = [tree.tree_ for tree in every]
+        # boosted models of other kinds are refused when they are read, which says why
+        trees = [tree.tree_ for tree in every if hasattr(tree, "tree_")]
         return len(trees), sum(tree.node_count for tree in trees)
     if hasattr(model, "get_booster"):
         n = model.get_booster().num_boosted_rounds()
