@@ -30,6 +30,12 @@ ODD = (np.inf, -np.inf, np.nan, 1e300, -1e300, 1e39, 3.5e38, 3.4e38, 1e-46, 1e-3
 ODD = (*ODD, -0.0, -999.0, 77.0, 2.5, -1.0, 1e9)
 
 
+def _with_wide_indices(X: Any) -> Any:
+    rows = sparse.csr_matrix(absent(X))
+    rows.indices, rows.indptr = rows.indices.astype("i8"), rows.indptr.astype("i8")
+    return rows
+
+
 def framed(X: Any) -> Any:
     return pd.DataFrame(X, columns=COLUMNS)
 
@@ -251,6 +257,7 @@ SPARSE: dict[str, Maker] = {
     "COO": lambda X: sparse.coo_matrix(absent(X)),
     "LIL": lambda X: sparse.lil_matrix(absent(X)),
     "CSR array": lambda X: sparse.csr_array(absent(X)),
+    "CSR, wide indices": _with_wide_indices,
     "CSR, one row": lambda X: sparse.csr_matrix(absent(X[:1])),
     "CSR, float32": lambda X: sparse.csr_array(absent(X).astype(np.float32)),
     "CSR, ints": lambda X: sparse.csr_matrix(absent(X).astype(np.int32)),

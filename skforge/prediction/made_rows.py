@@ -378,6 +378,8 @@ def _of_sparse(X: Any, knows: Knows) -> Any:
             made.data[0] = 0  # an entry that is there and zero
         made = type(X)(made.asformat(X.format))
         if made.format in ("csr", "csc"):  # entries in descending order
+            for name in ("indices", "indptr"):
+                setattr(made, name, getattr(made, name).astype(getattr(X, name).dtype))
             for start, end in itertools.pairwise(made.indptr):
                 made.indices[start:end] = made.indices[start:end][::-1].copy()
                 made.data[start:end] = made.data[start:end][::-1].copy()

@@ -88,6 +88,7 @@ class CatBoostSource(Source):
         """Accept more columns, frames of another order, and large sparse rows."""
         if type(X).__name__ == "csr_matrix":
             known = X.dtype in (np.float32, np.float64) and not self.forest.is_encoded
+            known &= {X.indices.dtype, X.indptr.dtype} == {np.dtype(np.intc)}
             fits = len(X.indptr) > 1 and X.shape[1] == self.forest.n_features
             return X if known and fits and most_entries(X) < 2 else None
         if hasattr(X, "tocsr"):

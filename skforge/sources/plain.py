@@ -156,6 +156,8 @@ class PlainRows:
         if data.dtype not in (np.float32, np.float64) or not np.isfinite(data).all():
             return None
         indptr = X.indptr
+        if indptr.dtype != np.intc:  # CatBoost takes no others
+            return None
         if len(indptr) != shape[0] + 1 or indptr[-1] - indptr[0] != len(data):
             return None
         if len(indices) != len(data):
