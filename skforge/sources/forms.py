@@ -129,6 +129,29 @@ def objects_of(numbers: Array, gap: bool, decimals: bool) -> Array:
     return objects
 
 
+def with_floats(rows: Any, form: Form) -> Any:
+    """Return rows of a form with floats in place of None and other objects."""
+    places = [i for i, dtype in enumerate(form.types) if dtype is OBJECT]
+    if form.kind == "pandas":
+        rows = rows.copy()
+        for i in places:
+            rows.isetitem(i, rows.iloc[:, i].astype(np.float64))
+        return rows
+    objects = np.array(rows, object)
+    for i in places:
+        objects[:, i] = objects[:, i].astype(np.float64)
+    return objects.tolist() if form.kind == "list" else objects
+
+
+def alike(made: Any, other: Any) -> bool:
+    """Tell whether steps made the same numbers, of whatever dtypes and containers."""
+    found, wanted = (
+        np.asarray(each.toarray() if hasattr(each, "tocsr") else each, np.float64)
+        for each in (made, other)
+    )
+    return np.array_equal(found, wanted, equal_nan=True)
+
+
 def fitting(
     rows: Array, form: Form | np.dtype[Any], gaps: Collection[int] = ()
 ) -> Array:

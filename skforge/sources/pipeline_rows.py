@@ -347,7 +347,7 @@ class PipelineRows:
         if isinstance(form, np.dtype):
             return plain.astype(form)
         known = {i: texts.values(rows[:, i]) for i, texts in self.texts.items()}
-        if not known and self.by_name is None and form is None:
+        if self.warning is not None and form is None:
             return plain
         frame = self._framed(plain, known)
         return (

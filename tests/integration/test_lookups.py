@@ -10,7 +10,7 @@ from sklearn.compose import make_column_transformer
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 import skforge
@@ -215,3 +215,59 @@ def test_true_is_no_one_to_a_look_up(monkeypatch, name):
     for dtype in (object, bool):
         rows = pd.DataFrame({"a": pd.Series([True, False], dtype=dtype)})
         assert np.array_equal(fast.predict_proba(rows), model.predict_proba(rows))
+
+
+def test_numbers_that_encoders_know(tmp_path):
+    """Of arrays, category_encoders makes the categories that it was trained on."""
+    library = pytest.importorskip("category_encoders")
+    frame = pd.DataFrame({"code": FULL.pclass.astype("category"), "age": FULL.age})
+    how = {"cols": ["code"], "handle_unknown": "return_nan"}
+    model = make_pipeline(library.WOEEncoder(**how), boosting()).fit(frame, Y)
+    fast = plain(model).fit(frame)
+    kept = saved(fast, tmp_path)
+    wide = frame.astype(float)
+    other = wide.assign(code=9.0)
+    for rows in (frame, wide, other, wide.to_numpy(), other.to_numpy()):
+        assert answer(fast, rows) == answer(model, rows)
+        assert answer(kept, rows) in (answer(model, rows), None)
+    assert is_read(fast, wide)
+
+
+def test_whole_numbers_that_the_next_step_refuses():
+    """Counts are whole unless a category is missing, and then so is the matrix."""
+    step = encoder("Count", cols=["city"])
+    columns = make_column_transformer((step, ["city", "pclass"]))
+    filled = SimpleImputer(strategy="constant", fill_value=0.5)
+    frame = GAPS.assign(pclass=GAPS.pclass.where(rng.random(N) > 0.1))
+    model = make_pipeline(columns, filled, boosting()).fit(frame, Y)
+    fast = plain(model).fit(frame)
+    assert is_read(fast, frame)
+    for rows in (frame, FULL, FULL[:1], FULL.astype({"pclass": float})):
+        assert answer(fast, rows) == answer(model, rows)
+    assert answer(model, FULL) == "ValueError"
+
+
+def test_none_is_an_unknown_number_to_an_encoder_of_objects():
+    rules = {"handle_unknown": "use_encoded_value", "unknown_value": -1}
+    codes = OrdinalEncoder(encoded_missing_value=-5, **rules)
+    flags = np.random.default_rng(6).choice([0.0, 1.0, np.nan], N)
+    frame = pd.DataFrame({"flag": flags, "age": FULL.age})
+    columns = make_column_transformer((codes, ["flag"]), remainder="passthrough")
+    last = DecisionTreeClassifier(random_state=0)  # few drawn rows reach its tests
+    model = make_pipeline(columns, last).fit(frame, Y)
+    fast = plain(model).fit(frame)
+    for value in (None, np.nan, True, 1, 7):
+        rows = frame.assign(flag=pd.Series([value] * N, dtype=object))
+        assert answer(fast, rows) == answer(model, rows), value
+
+
+@pytest.mark.parametrize("library", ["sklearn", "category_encoders"])
+def test_encoders_of_dates_run_in_their_library(library: str) -> None:
+    dates = pd.Timestamp("2025-01-01") + pd.to_timedelta(FULL.pclass, "D")
+    frame = FULL[["age"]].assign(date=dates.astype("datetime64[ns]"))
+    step = OrdinalEncoder() if library == "sklearn" else encoder("Count", cols=["date"])
+    columns = make_column_transformer((step, ["date"]), remainder="passthrough")
+    model = make_pipeline(columns, boosting()).fit(frame, Y)
+    fast = plain(model).fit(frame)
+    assert "neither numbers nor strings" in fast.inspect("pipeline")
+    assert answer(fast, frame) == answer(model, frame)

@@ -88,7 +88,8 @@ class Column:
     #: The stage's input that it reads, and its place among the stage's outputs.
     read: int = 0
     output: int = 0
-    #: The columns of the rows that hold whole numbers if it does; None: never.
+    #: The columns of the rows that hold whole numbers if it does; None: never. An
+    #: encoder's float64 column without any holds them in rows of known categories.
     whole: frozenset[int] | None = None
     rough: bool = False  # whether rounding may change the order of outputs
 
@@ -221,8 +222,8 @@ def plan_of(
     plan = ColumnPlan(int(width), np.dtype(dtype))
     dtypes = [plan.dtype] * plan.width if form is None else form
     columns = tuple(
-        Column(i, np.dtype(dtype_read), whole=frozenset({i}) if form is None else None)
-        for i, dtype_read in enumerate(dtypes)
+        Column(i, kind, whole=_whole_of(i, kind, form))
+        for i, kind in enumerate(map(np.dtype, dtypes))
     )
     matrix = Matrix(columns, "")
     for name, transformer in pipeline.steps[:-1]:
@@ -236,6 +237,12 @@ def plan_of(
             if is_last if column.dtype == np.object_ else known:
                 cannot_fold(f"A column of strings reaches {where} of the pipeline")
     return replace(plan, columns=columns, sparse=sparse)
+
+
+def _whole_of(source: int, dtype: Any, form: Any) -> frozenset[int] | None:
+    if form is None:
+        return frozenset({source})
+    return frozenset() if dtype.kind in "biu" else None
 
 
 def with_codes(
@@ -320,10 +327,7 @@ def _of_one(step: str, transformer: Any, matrix: Matrix, plan: ColumnPlan) -> Ma
     read = kind.reads(transformer, len(inputs))
     if dense.shape[1] != len(read):
         fail(f"returns {dense.shape[1]} columns, not {len(read)}")
-    whole = _whole_numbers(stage, plan)
-    if dense.dtype.kind in "biu" and dense.dtype in (np.bool_, own):
-        # beside whole numbers, these stay whole
-        whole = [frozenset()] * len(inputs)
+    whole = _whole_outputs(stage, plan, examples, dense.dtype)
     outputs = tuple(
         Column(
             *(inputs[i].source, kinds[i], dense[0, place], stage, i, place, whole[i]),
@@ -430,25 +434,37 @@ def _joined(parts: Sequence[tuple[Column, ...]]) -> tuple[Column, ...]:
     )
 
 
+def _whole_outputs(
+    stage: ColumnStage, plan: ColumnPlan, examples: list[Array], dtype: Any
+) -> list[frozenset[int] | None]:
+    whole = _whole_numbers(stage, plan)
+    if isinstance(stage.transformer, Lookup):
+        return stage.transformer.whole(examples)
+    if dtype.kind in "biu" and dtype in (
+        np.bool_,
+        transformers.own_dtype(stage.transformer),
+    ):
+        # beside whole numbers, these stay whole
+        return [frozenset()] * len(stage.inputs)
+    return whole
+
+
 def _whole_numbers(stage: ColumnStage, plan: ColumnPlan) -> list[frozenset[int] | None]:
     inputs = [column.whole for column in stage.inputs]
-    groups = [x for x in inputs if x is not None]
-    # others get one matrix, of one dtype
-    if not transformers.kind_of(stage.transformer).encodes:
-        alone = groups if transformers.by_column(stage.transformer) else []
-        groups = [*alone, *[frozenset().union(*groups)] * (None not in inputs)]
+    groups = _whole_groups(stage)
     refused, broken, stays = [], [], False
+    of_lookups = _may_be_whole(stage, groups)
     wide = any(groups) and plan.dtype == np.float64
-    for dtype in map(np.dtype, "bhilBHIL" if wide else ""):
+    for dtype in map(np.dtype, "bhilBHIL" if wide else "l" * of_lookups):
         rows = [
             _whole_values(stage, special, least, dtype)
             for special, least in zip(stage.special, stage.least, strict=True)
         ]
         rows = [np.resize(x, max(map(len, rows))) for x in rows]
-        floats = [x if x.dtype == np.object_ else x.astype("f8") for x in rows]
+        as_floats = [x if x.dtype == np.object_ else x.astype("f8") for x in rows]
         try:
             as_matrix = _called(stage.transformer, _matrix(stage, rows), errors="raise")
-            found, expected = _dense(as_matrix), _dense(stage.transform(floats))
+            found, expected = _dense(as_matrix), _dense(stage.transform(as_floats))
             same = np.array_equal(found, expected, equal_nan=True)
             if not (same or np.allclose(found, expected, 0.01, equal_nan=True)):
                 broken.append(dtype.str)
@@ -459,8 +475,28 @@ def _whole_numbers(stage: ColumnStage, plan: ColumnPlan) -> list[frozenset[int] 
             stays = found.dtype.kind not in "bf"
         else:
             refused.append(dtype.str)
+    if refused and of_lookups:
+        why = "takes no whole numbers, but an encoder before it makes them"
+        transformers.fail(stage.step, stage.transformer, why)
     plan.whole.extend((sorted(x), refused, broken) for x in groups if x and refused)
     return inputs if stays else [None] * len(inputs)
+
+
+def _whole_groups(stage: ColumnStage) -> list[frozenset[int]]:
+    """Return columns of the rows that are whole if a stage gets whole numbers."""
+    inputs = [column.whole for column in stage.inputs]
+    groups = [x for x in inputs if x is not None]
+    if transformers.kind_of(stage.transformer).encodes:
+        return groups
+    # others get one matrix, of one dtype
+    alone = groups if transformers.by_column(stage.transformer) else []
+    return [*alone, *[frozenset().union(*groups)] * (None not in inputs)]
+
+
+def _may_be_whole(stage: ColumnStage, groups: list[frozenset[int]]) -> bool:
+    """Tell whether encoders make whole numbers of what else is float64."""
+    floats = any(column.dtype == np.float64 for column in stage.inputs)
+    return floats and frozenset() in groups
 
 
 def _whole_values(stage: ColumnStage, special: Any, least: Any, dtype: Any) -> Array:

@@ -101,6 +101,20 @@ class Lookup:
         return copied
 
     def transform(self, X: Any) -> Array:
+        return np.asarray(self._encoded(X), np.float64)
+
+    def whole(self, examples: list[Array]) -> list[frozenset[int] | None]:
+        """Return by column whether known categories become whole numbers."""
+        known = self.categories_
+        row = [x[:1] if len(x) else y for x, y in zip(known, examples, strict=True)]
+        dtypes = self._encoded(np.array(row, object).reshape(1, -1)).dtypes
+        kinds = dict(zip(self.reads, [d.kind for d in dtypes], strict=True))
+        return [
+            frozenset() if kinds.get(i, "f") in "biu" else None
+            for i in range(len(self.places))
+        ]
+
+    def _encoded(self, X: Any) -> Any:
         from pandas import DataFrame, Series
 
         columns: list[Any] = [0.0] * len(self.names)
@@ -110,7 +124,7 @@ class Lookup:
         frame = DataFrame(dict(enumerate(columns)), index=range(len(X)))
         frame = frame.set_axis(self.names, axis=1)
         out = self.encoder.transform(frame, override_return_df=True)
-        return np.asarray(out[self._outputs], np.float64)
+        return out[self._outputs]
 
     def _takes_missing(self, i: int) -> bool:
         row = [known[:1] for known in self.categories_]
@@ -141,10 +155,7 @@ def _labels(encoder: Any, name: Any) -> list[Any]:
 
 
 def _categories(labels: list[Any]) -> Array:
-    if any(isinstance(label, str) for label in labels):
-        return np.array([*dict.fromkeys(labels), None], object)[:-1]
-    return np.array(labels) if any(map(_is_bool, labels)) else np.array(labels, float)
-
-
-def _is_bool(label: Any) -> bool:
-    return isinstance(label, (bool, np.bool_))
+    if all(isinstance(x, (int, float, np.number)) for x in labels):
+        of_bools = any(isinstance(label, bool) for label in labels)
+        return np.array(labels, object if of_bools else float)
+    return np.array([*dict.fromkeys(labels), None], object)[:-1]

@@ -273,7 +273,8 @@ def _texts(values: Any) -> list[str] | None:
     if present and all(isinstance(value, str) for value in present):
         return [str(value) for value in present]
     numbers = (int, float, np.integer, np.floating)
-    if any(isinstance(x, bool) or not isinstance(x, numbers) for x in present):
+    dates = np.asarray(values).dtype.kind in "mM"  # which a list has as numbers
+    if dates or any(isinstance(x, bool) or not isinstance(x, numbers) for x in present):
         raise TypeError("has categories that are neither numbers nor strings")
     return None
 
