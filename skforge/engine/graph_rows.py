@@ -16,6 +16,8 @@ from skforge.engine.rows import forest_rows
 from skforge.exceptions import InvalidInputError, shortened
 from skforge.forest import frames, mistakes
 from skforge.forest.forest import Forest
+from skforge.forest.rows import whole_range
+from skforge.forest.sparse_rows import blocks_of, is_sparse
 from skforge.frontends.pipeline.codes import TextCodes
 
 
@@ -47,15 +49,55 @@ def mapping_rule(codes: TextCodes) -> dict[str, Any]:
     }
 
 
+class WholeNumbers:
+    """Refuses other numbers where a graph reads whole ones, as onnxruntime does."""
+
+    def __init__(self, forest: Forest) -> None:
+        self._names, self._columns = forest.feature_names, forest.whole_columns
+        ranges = [whole_range(bits) for _, bits in self._columns]
+        self._least, self._most = np.array(ranges, np.float64).reshape(-1, 2).T
+        self._places = [column for column, _ in self._columns]
+
+    def _fits(self, values: Array) -> Any:
+        fits = (values >= self._least) & (values <= self._most)
+        return fits & (values == np.trunc(values))
+
+    def takes(self, rows: Array) -> bool:
+        return bool(self._fits(rows[:, self._places].astype(np.float64)).all())
+
+    def check(self, rows: Array) -> None:
+        if not self._places or self.takes(rows):
+            return
+        values = rows[:, self._places].astype(np.float64)
+        row, place = np.argwhere(~self._fits(values))[0].tolist()
+        column, bits = self._columns[place]
+        name = column if self._names is None else repr(self._names[column])
+        kind = {1: "booleans", 32: "int32 numbers"}.get(bits, "int64 numbers")
+        least, most = whole_range(bits)
+        raise InvalidInputError(
+            f"column {name} holds {values[row, place]} in row {row}, and the graph "
+            f"reads {kind} there, from {least} to {most}; give it such numbers, or "
+            "convert the model with float input."
+        )
+
+
 class GraphRows:
     def __init__(self, forest: Forest) -> None:
         self._forest = forest
         self._names = forest.feature_names
         self._codes = text_codes(forest)
+        self._whole = WholeNumbers(forest)
 
     def rows(self, X: Any) -> Array:
+        rows = self._read(X)
+        self._whole.check(rows)
+        return rows
+
+    def _read(self, X: Any) -> Array:
         if frames.is_pandas(X) or frames.is_table(X):
             return self._of_columns(*self._columns_of(X))
+        if is_sparse(X):
+            return np.concatenate([*blocks_of(self._forest, X)])
         why = mistakes.kind_mistake(X, self._forest.n_features)
         if why is not None:
             raise InvalidInputError(why)

@@ -64,6 +64,10 @@ class GraphReader(PlainReader):
     def rows(self, X: Any) -> Array:
         return self._known.rows(X)
 
+    def parts(self, X: Any) -> Sequence[Any]:
+        whole = self._forest.whole_columns  # whose values are checked, on the host
+        return super().parts(X) if not whole else (self.rows(X),)
+
     @cached_property
     def _known(self) -> Any:
         from skforge.engine.graph_rows import GraphRows

@@ -124,6 +124,9 @@ class ForestArrays(_Known):
         default=(), metadata={"stored": False}
     )
     closed_columns: tuple[int, ...] = field(default=(), metadata={"stored": False})
+    whole_columns: tuple[tuple[int, int], ...] = field(
+        default=(), metadata={"stored": False}
+    )
 
     def __post_init__(self) -> None:
         for name in LAYOUT:
@@ -240,9 +243,9 @@ class ForestArrays(_Known):
 
     @property
     def is_graph(self) -> bool:
-        """Whether rows are the inputs of an ONNX graph, by name, or hold texts."""
+        """Whether rows are the inputs of an ONNX graph, by name or of other types."""
         named = self.feature_names is not None or any(self.category_names)
-        return self.source == "onnx" and named
+        return self.source == "onnx" and (named or bool(self.whole_columns))
 
     def finish(self, sums: Any) -> None:
         """Turn the sums of rows, an array, into their raw scores, in place."""
@@ -305,6 +308,7 @@ RARE: dict[str, Any] = {
     **{"parallel_trees": int, "leaf_linear": None},
     "category_lists": tuple[tuple[str | float | bool, ...], ...],
     "closed_columns": tuple[int, ...],
+    "whole_columns": tuple[tuple[int, int], ...],
 }
 
 #: By kind and size: the characters of C's types differ among systems.

@@ -232,6 +232,7 @@ _SHARED = (
     *("output_sizes", "class_labels", "aggregate", "wider_rows", "hashed", "outputs"),
     "category_lists",
     "closed_columns",
+    "whole_columns",
 )
 
 

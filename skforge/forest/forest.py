@@ -120,6 +120,9 @@ class Forest(arrays.ForestArrays):
     closed_columns : tuple of int, default=()
         Columns of texts in which the source raises an error for a text that is not
         among ``category_names`` (ONNX).
+    whole_columns : tuple of (int, int), default=()
+        Columns that hold nothing but whole numbers, and of how many bits these are: 1
+        of booleans (ONNX).
     """
 
     def __reduce__(self) -> tuple[object, ...]:

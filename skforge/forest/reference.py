@@ -12,7 +12,7 @@ from skforge.exceptions import InvalidInputError
 from skforge.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
 from skforge.forest.forest import Forest
 from skforge.forest.leaves import scores_of_leaves
-from skforge.forest.rows import read_columns
+from skforge.forest.rows import read_columns, whole_range
 
 _CELLS = 1 << 20  # row-tree pairs walked at a time, to bound memory
 _MOST_CUTS = 1 << 18  # thresholds around which rows are drawn
@@ -179,6 +179,10 @@ def draw_rows(forest: Forest, n: int, seed: int, missing: float = 0.0) -> Array:
         sets = np.flatnonzero(in_sets & (forest.feature == feature))
         rows[:, feature] = _draw_categories(forest, sets, n, random)
     rows[random.random(rows.shape) < missing] = forest.missing_value
+    for column, bits in forest.whole_columns:
+        least, most = whole_range(bits)
+        whole = np.round(np.nan_to_num(rows[:, column]))
+        rows[:, column] = whole.clip(least, most)
     return rows
 
 

@@ -66,9 +66,14 @@ class OfKernels(OfRows):
         """Answer a batch that the entry declined, unless it declined its values."""
         refused, limit = self.source.declines, self.source.limit
         by_members = self.by_members and method != "predict_raw"
-        if not len(rows) or by_members or refused is None:
+        checks = refused is None  # the source looks at the values itself
+        if (
+            not len(rows)
+            or by_members
+            or (checks and not self.source.takes_codes(rows))
+        ):
             return None
-        if refused != "nothing" or limit < np.inf:
+        if not checks and (refused != "nothing" or limit < np.inf):
             nan = refused != "not_finite"
             least, most = (np.fmin, np.fmax) if nan else (np.minimum, np.maximum)
             if not -limit < least.reduce(rows, None) <= most.reduce(rows, None) < limit:

@@ -141,11 +141,12 @@ class Mappings:
 
         ``kernels`` are asked for the batches that the entry declines, if there is one.
         """
+        packs = type(X) is dict and self._pack is not None and entry is not None
         entry = entry or (lambda rows: None)
         if self._columns.by_objects:
             objects = self._objects(X) if type(X) is dict else None
             return None if objects is None else entry(objects)
-        row = None if type(X) is not dict or self._pack is None else self._row(X)
+        row = self._row(X) if packs else None
         if row is None:
             if (rows := self.rows(X)) is None:
                 return None

@@ -253,6 +253,10 @@ class Source:
         """Tell whether the model accepts the values of C-contiguous, converted rows."""
         return len(X) > 0
 
+    def takes_codes(self, rows: Array) -> bool:
+        """Tell whether it surely takes rows of mappings that no entry takes."""
+        return False
+
     def outside(self, rows: Array) -> tuple[int, int] | None:
         """Return the place of a number that a stored model certainly does not take."""
         return None

@@ -32,6 +32,8 @@ class ForestSource(Source):
         super().__init__(model, forest)
         self.model = None
         self.fill = value_of_absent(forest)
+        if forest.whole_columns:  # whose values are checked
+            self.declines, self.on_device = None, False
 
     @classmethod
     def detects(cls, model: Any) -> bool:
@@ -39,13 +41,23 @@ class ForestSource(Source):
         return not hasattr(model, "fit")
 
     def takes(self, X: Array) -> bool:
-        return True
+        return self._whole is None or self._whole.takes(X)
+
+    takes_codes = takes
+
+    @cached_property
+    def _whole(self) -> Any:
+        if not self.forest.whole_columns:
+            return None
+        from skforge.engine.graph_rows import WholeNumbers
+
+        return WholeNumbers(self.forest)
 
     def reading(self) -> Reading | None:
         """Read by position, or by equal names if the forest's library compares them."""
         forest = self.forest
         texts = forest.is_graph and any(forest.category_names)
-        if texts or not np.isnan(forest.missing_value):
+        if texts or forest.whole_columns or not np.isnan(forest.missing_value):
             return None
         return self._reading(
             names=forest.column_names,
@@ -88,7 +100,8 @@ class ForestSource(Source):
         return has_limit if limited else None
 
     def _rows(self, X: Any, method: str) -> Any:
-        if hasattr(X, "tocsr") and not self.forest.is_encoded:
+        checks = self.forest.is_encoded or self.forest.whole_columns
+        if hasattr(X, "tocsr") and not checks:
             return checked(self.forest, X)
         return self._of_forest.rows(X)
 

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 from skforge import InvalidInputError, UnsupportedModelError, load_forest
 from skforge.engine.readers import reader_of
 from skforge.exceptions import InvalidModelError
-from skforge.forest.reference import reference_raw
+from skforge.forest.reference import draw_rows, reference_raw
 from skforge.frontends.onnx.operators import GraphNode, operator_of
 from skforge.frontends.onnx.symbols import Tensor, cells_of
 from skforge.frontends.pipeline.columns import Column
@@ -255,6 +256,30 @@ def test_unknown_texts_are_refused_where_the_encoder_refuses_them():
     )
 
 
+WHOLE = {"int64": 2.0**53, "int32": 2.0**33, "bool": 2.0}
+
+
+@pytest.mark.parametrize("dtype", WHOLE)
+def test_whole_numbers_are_read_where_the_graph_reads_them(dtype):
+    forest = load_forest(model_of(node("Cast", "X", to=1), graph_dtype=dtype))
+    bits = {"int64": 64, "int32": 32, "bool": 1}[dtype]
+    assert forest.whole_columns == tuple((i, bits) for i in range(4))
+    drawn = draw_rows(forest, 50, 0, 0.1)
+    rows = np.vstack([drawn, np.zeros((1, 4), np.float32)])
+    read = reader_of(forest).rows
+    assert np.array_equal(read(rows), rows)
+    for value in (0.5, np.nan, np.inf, WHOLE[dtype]):
+        rows[3, 2] = value
+        for given in (rows, rows.tolist(), csr_array(rows[3:])):
+            text = refusal(InvalidInputError, read, given)
+            assert text.startswith(f"column 2 holds {value} in row "), text
+    with pytest.raises(InvalidInputError, match="in row 0, and the graph reads int64"):
+        reader_of(load_forest(travel(*ONE_HOT, width=6, constants=[SHAPE]))).rows(
+            [[0.5, "Rome", 1.0]]
+        )
+
+
+SHAPE = ("shape", [-1, 4])
 REFUSED = {
     "Normalizer": (
         [node("Normalizer", "X", norm="L2", name="rows")], [],

@@ -55,6 +55,7 @@ def folded(inner: Forest, place: EnsembleContext) -> Forest:
         "feature_names": place.names,
         "category_names": _names(texts, plan.width),
         "closed_columns": _closed(plan, texts),
+        "whole_columns": place.whole,
     }
     end = inner.n_predicates
     return on_rows(plan, inner, bounds, texts, source, tests, end, rows, missing)

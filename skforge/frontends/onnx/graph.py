@@ -20,6 +20,7 @@ from skforge.frontends.onnx.operators import (
 from skforge.frontends.onnx.scores import NodesAfter
 from skforge.frontends.onnx.several import Scores
 from skforge.frontends.onnx.symbols import (
+    BOOL,
     DOUBLE,
     DTYPES,
     FLOAT,
@@ -36,6 +37,8 @@ _ENSEMBLES = ("TreeEnsembleRegressor", "TreeEnsembleClassifier", "TreeEnsemble")
 _MOST = 1 << 16
 
 
+#: Of inputs that hold whole numbers.
+_BITS = {BOOL: 1, INT32: 32, INT64: 64}
 #: The axis of scores beside each other.
 _LAST = [1], [-1]
 
@@ -52,6 +55,7 @@ class EnsembleContext(NamedTuple):
     names: tuple[str, ...] | None
     n_columns: int  # of the rows, if operators are before the node
     texts: tuple[int, ...]  # columns of texts
+    whole: tuple[tuple[int, int], ...]  # columns of whole numbers, and their bits
 
 
 class _Value(NamedTuple):
@@ -477,10 +481,13 @@ def locate(model: Any) -> FoundEnsembles:
 
 def _context(walk: _Walk, node: Any, rows: _Value, plain: bool) -> EnsembleContext:
     place = node, walk.version, rows.types[-1]
+    kinds = [(item.type, item.width) for item in walk.inputs]
+    types = [kind for kind, width in kinds for _ in range(width or 0)]
+    whole = tuple((i, _BITS[kind]) for i, kind in enumerate(types) if kind in _BITS)
     if plain:
         narrow = rows.types[-1] != DOUBLE or FLOAT in rows.types
         dtype = np.dtype(np.float32 if narrow else np.float64)
-        return EnsembleContext(*place, dtype, rows.width, None, None, 0, ())
+        return EnsembleContext(*place, dtype, rows.width, None, None, 0, (), whole)
     if rows.tensor is None:
         raise UnsupportedModelError(
             "The model has several tree ensembles that read other columns each, of "
@@ -493,11 +500,9 @@ def _context(walk: _Walk, node: Any, rows: _Value, plain: bool) -> EnsembleConte
     dtype = np.dtype(np.float64 if rows.types[-1] == DOUBLE else np.float32)
     lone = all(item.width == 1 for item in walk.inputs) and len(walk.inputs) > 1
     names = tuple(item.name for item in walk.inputs) if lone else None
-    kinds = [(item.type, item.width) for item in walk.inputs]
-    types = [kind for kind, width in kinds for _ in range(width or 0)]
     texts = tuple(i for i, kind in enumerate(types) if kind == STRING)
-    n_columns = walk.n_columns, texts
-    return EnsembleContext(*place, dtype, len(cells), cells, names, *n_columns)
+    columns = walk.n_columns, texts, whole
+    return EnsembleContext(*place, dtype, len(cells), cells, names, *columns)
 
 
 def _declared(value: Any) -> _Input:

@@ -108,6 +108,7 @@ def _of_ensemble(place: EnsembleContext) -> Forest:
         truncate_categories=bool((trees.arrays["comparison"] == Comparison.IN).any()),
         aggregate=aggregate,
         wider_rows=place.n_features is None,
+        whole_columns=place.whole if place.cells is None else (),
     )
     forest = with_sets_of_here(forest)
     if ensemble.labels:

@@ -40,6 +40,7 @@ _TRIED = 24
 _KIND = (
     *("input_dtype", "accumulator_dtype", "n_features", "category_names", "aggregate"),
     *("feature_names", "closed_columns", "truncate_categories", "wider_rows"),
+    "whole_columns",
 )
 
 
