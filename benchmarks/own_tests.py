@@ -63,6 +63,7 @@ def started(suite: list[str], accelerated: bool, folder: Path) -> Any:
         "PYTHONPATH": str(ROOT),
         "OWN_TESTS": str(folder / f"{accelerated}.json"),
         "SKFORGE_CACHE_DIR": str(folder / "cache"),
+        "OMP_NUM_THREADS": "1",  # threads that wait for each other take minutes here
     }
     with (folder / f"{accelerated}.log").open("wb") as told:
         return subprocess.Popen(

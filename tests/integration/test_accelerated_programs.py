@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import runpy
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,7 +11,9 @@ from typing import Any
 import joblib
 import numpy as np
 import pytest
+from sklearn.dummy import DummyClassifier
 from sklearn.ensemble import (
+    AdaBoostClassifier,
     GradientBoostingClassifier,
     RandomForestClassifier,
     StackingClassifier,
@@ -23,9 +26,9 @@ from sklearn.preprocessing import StandardScaler
 
 import skforge
 from benchmarks import own_tests_plugin
-from skforge.acceleration import calls
+from skforge.acceleration import patching
 from skforge.acceleration.kernels import unlike
-from skforge.acceleration.records import GONE
+from skforge.acceleration.records import GONE, record_of
 
 APP = Path(__file__).parents[2] / "benchmarks" / "unedited" / "app.py"
 X = np.random.default_rng(0).normal(size=(120, 4))
@@ -72,7 +75,7 @@ def service() -> Any:
 @pytest.fixture
 def kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let kernels answer each call of a model that they can, also the first."""
-    monkeypatch.setattr(calls, "_answer", calls._answer)  # what the plugin replaces
+    monkeypatch.setattr(patching, "answering", patching.answering)  # as it was, later
     monkeypatch.setenv("SKFORGE_ACCELERATE", "1")
     GONE.clear()
     yield
@@ -96,3 +99,28 @@ def test_programs_give_the_same_bytes(
     report = skforge.acceleration_report()
     assert sum(line.kernel_calls for line in report) > 0
     assert not any(line.differed for line in report)
+
+
+def test_boosted_models_of_other_kinds_are_left_without_a_complaint(
+    kernels: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    own_tests_plugin.pytest_configure()
+    for other in (DummyClassifier(strategy="prior"), LogisticRegression()):
+        model = AdaBoostClassifier(other, n_estimators=2).fit(X, Y)
+        model.predict(X)
+        record = record_of(model)
+        assert record is not None and record.why.startswith(
+            f"not compiled: AdaBoostClassifier over {type(other).__name__} cannot be"
+        )
+    assert not [r for r in caplog.records if r.levelno >= logging.WARNING]
+
+
+def test_classes_of_catboost_come_as_a_column(kernels: None) -> None:
+    catboost = pytest.importorskip("catboost")
+    options: Any = {"iterations": 3, "verbose": 0, "allow_writing_files": False}
+    classes = (X[:, 0] * 2).astype(int)
+    model = catboost.CatBoostClassifier(depth=2, **options).fit(X, classes)
+    expected = model.predict(X)
+    own_tests_plugin.pytest_configure()
+    assert unlike(model.predict(X), expected) == ""
+    assert [line.kernel_calls for line in skforge.acceleration_report()] == [1]

@@ -15,8 +15,6 @@ import pytest
 from sklearn import ensemble
 from sklearn.base import clone
 from sklearn.decomposition import PCA
-from sklearn.dummy import DummyClassifier
-from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -464,17 +462,6 @@ def test_models_that_print_or_are_not_watched_are_left(eager):
         for _ in range(3):
             model.predict(X)
         assert (record_of(model).state, record_of(model).why) == ("left", why)
-
-
-def test_boosted_models_of_other_kinds_are_left_without_a_complaint(eager, caplog):
-    for other in (DummyClassifier(strategy="prior"), LogisticRegression()):
-        model = ensemble.AdaBoostClassifier(other, n_estimators=2).fit(X, Y)
-        for _ in range(3):
-            model.predict(X)
-        assert record_of(model).why.startswith(
-            f"not compiled: AdaBoostClassifier over {type(other).__name__} cannot be"
-        )
-    assert not [r for r in caplog.records if r.levelno >= logging.WARNING]
 
 
 # ------------------------------------------------------------ switching
