@@ -59,7 +59,11 @@ KernelKind: TypeAlias = Literal[
 ]
 
 #: What kinds of so many levels take on AVX2 beside estimates that AVX-512 decides.
-WITHOUT_MASKS = {("pieces", 1): 1.3, ("tiles", 4): 1.35}
+WITHOUT_MASKS = {
+    **{("pieces", 1): 1.3, ("tiles", 4): 1.35},
+    # of ten forests on Zen 4, .4 to 1.1, since registers are looked up by blends
+    **{("tile-row", 3): 0.75, ("tile-row", 4): 0.75},
+}
 
 
 def only_avx2(target: Target) -> bool:
@@ -426,7 +430,8 @@ def _tiled(w: Work, counts: TileCounts, row_bytes: float) -> Terms:
         "narrow_tile": narrow * met * m.permute,
         "far_code": f.trees * rows * _far_codes(w, counts),
         "gather": met * w.line(size / f.trees),
-        "row": met * w.line(together * row_bytes),
+        "row": met * m.line_l1,
+        "far_row": met * (w.line(together * row_bytes) - m.line_l1),
         "fetch": w.blocks
         * counts.lines.distinct(together)
         * w.line(w.met(counts.lines), size),

@@ -46,7 +46,10 @@ TILES_PAY, FAR_PAY, FAR = 0.9, 0.98, 3
 
 #: Rows of a block and nodes of a tile, by codes; each block reads its tiles again, so
 #: larger ones win where trees outgrow L2.
-TILE_BLOCKS = ((256, 15), (512, 7), (4096, 7), (2048, 7))
+TILE_BLOCKS = (
+    *((256, 15), (2048, 15), (4096, 15)),
+    *((512, 7), (4096, 7), (2048, 7)),
+)
 
 #: Rows of a block whose rows share pieces.
 PIECE_BLOCKS = (512, 4096)
