@@ -1214,12 +1214,10 @@ def declining(tmp_path_factory):
         "catboost": (cb.CatBoostClassifier(**quiet), frame),
     }
     made = {}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("SKFORGE_CHECK", raising=False)  # files are compared with them
-        for name, (model, rows) in models.items():
-            fast = plain(model.fit(rows, Y > 0)).fit(rows)
-            loaded = saved(fast, tmp_path_factory.mktemp(name.replace(" ", "-")))
-            made[name] = model, fast, rows, loaded
+    for name, (model, rows) in models.items():
+        fast = plain(model.fit(rows, Y > 0)).fit(rows)
+        loaded = saved(fast, tmp_path_factory.mktemp(name.replace(" ", "-")))
+        made[name] = model, fast, rows, loaded
     return made
 
 
