@@ -41,6 +41,10 @@ _CHECK = os.environ.setdefault("SKFORGE_CHECK", "off")
 # each of two such processes on a busy machine of 2 cores: 51 s spinning, .5 s asleep).
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
+# Those of OpenBLAS spin whatever it says, and products are small here (nine fits of
+# stacks of test_members.py on a busy machine of 2 cores: 11.3 s, by one thread 1.5 s).
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 # Passes make many small objects, and few cycles: a collection for every 10,000 of them
 # instead of 700 takes 2 % of the time of test_lanes.py, not 8 %, and of files that are
 # about pipelines 1 %, not 1.5 %. Subprocesses have the default.

@@ -45,9 +45,10 @@ class OfEntries(AtDoor):
     __slots__ = ()
 
     def __init__(self, basis: Basis) -> None:
-        super().__init__(basis)
+        # ``__del__`` asks for these, and the rest may refuse the model
         self._retired = False
         self._methods: dict[Entry, tuple[Any, Any]] = {}
+        super().__init__(basis)
         #: Entries by method. None: the method has no entry. Absent: not called yet.
         self.entries: dict[str, Entry | None] = {}
         #: The number of threads that entries are for.
