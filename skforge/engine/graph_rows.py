@@ -54,8 +54,8 @@ class WholeNumbers:
 
     def __init__(self, forest: Forest) -> None:
         self._names, self._columns = forest.feature_names, forest.whole_columns
-        ranges = [whole_range(bits) for _, bits in self._columns]
-        self._least, self._most = np.array(ranges, np.float64).reshape(-1, 2).T
+        self._ranges = [whole_range(forest, bits) for _, bits in self._columns]
+        self._least, self._most = np.array(self._ranges, np.float64).reshape(-1, 2).T
         self._places = [column for column, _ in self._columns]
 
     def _fits(self, values: Array) -> Any:
@@ -73,7 +73,7 @@ class WholeNumbers:
         column, bits = self._columns[place]
         name = column if self._names is None else repr(self._names[column])
         kind = {1: "booleans", 32: "int32 numbers"}.get(bits, "int64 numbers")
-        least, most = whole_range(bits)
+        least, most = self._ranges[place]
         raise InvalidInputError(
             f"column {name} holds {values[row, place]} in row {row}, and the graph "
             f"reads {kind} there, from {least} to {most}; give it such numbers, or "

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from skforge.forest.forest import Forest
 
 
@@ -13,9 +15,12 @@ def read_columns(forest: Forest, rows: Any) -> Any:
     return rows[:, :width] if wide else rows
 
 
-def whole_range(bits: int) -> tuple[int, int]:
+def whole_range(forest: Forest, bits: int) -> tuple[int, int]:
     """Return the least and the greatest whole number that is read of a column."""
     if bits == 1:
         return 0, 1
-    most = 1 << min(bits - 1, 52)  # float64 rounds larger ones
-    return -most, most
+    if forest.input_dtype == np.float32:  # onnxruntime rounds to it, as we do
+        return -(1 << bits - 1), 1 << bits - 1
+    most = 1 << min(bits - 1, 53)
+    least = -most if bits < 54 else 1 - most  # 2**53 may be another, rounded
+    return least, most - 1

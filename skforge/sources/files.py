@@ -43,7 +43,8 @@ class ForestSource(Source):
     def takes(self, X: Array) -> bool:
         return self._whole is None or self._whole.takes(X)
 
-    takes_codes = takes
+    def takes_codes(self, rows: Array) -> bool:
+        return self.takes(rows)
 
     @cached_property
     def _whole(self) -> Any:

@@ -256,7 +256,7 @@ def test_unknown_texts_are_refused_where_the_encoder_refuses_them():
     )
 
 
-WHOLE = {"int64": 2.0**53, "int32": 2.0**33, "bool": 2.0}
+WHOLE = {"int64": 2.0**64, "int32": 2.0**33, "bool": 2.0}
 
 
 @pytest.mark.parametrize("dtype", WHOLE)
