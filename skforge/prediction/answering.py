@@ -354,6 +354,19 @@ class Answering(Parameters):
 
     @offered
     @documented(predict)
+    def decision_path(self, X: Any) -> Any:
+        """Return the nodes that each row passes; scikit-learn itself answers.
+
+        Returns
+        -------
+        sparse matrix of shape (n_samples, n_nodes)
+            In CSR format. Of a forest, a pair of it and of the place of each tree's
+            first node, an ndarray of shape (n_trees + 1,).
+        """
+        return self._compiled().ask("decision_path", X)
+
+    @offered
+    @documented(predict)
     def transform(self, X: Any) -> Any:
         """Return ``RandomTreesEmbedding``'s matrix of leaves, or the votes of members.
 

@@ -82,5 +82,6 @@ class Counters:
 
 
 def rows_of(answer: Any) -> int:
-    shape = getattr(answer[0] if isinstance(answer, list) else answer, "shape", ())
+    first = answer[0] if isinstance(answer, (list, tuple)) else answer
+    shape = getattr(first, "shape", ())
     return int(shape[0]) if shape else 0

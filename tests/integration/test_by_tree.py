@@ -9,7 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.ensemble import RandomForestClassifier, VotingClassifier
+from sklearn.ensemble import (
+    GradientBoostingClassifier,
+    RandomForestClassifier,
+    VotingClassifier,
+)
 from sklearn.tree import DecisionTreeRegressor
 
 import skforge
@@ -23,6 +27,7 @@ from skforge.exceptions import VerificationError
 from skforge.forest import leaves
 from skforge.forest.forest import Forest
 from skforge.forest.reference import reference_leaves
+from tests.comparing import saved
 from tests.exactness.checks import assert_same_bits, expected
 from tests.exactness.forests import forest
 from tests.plain import plain
@@ -188,3 +193,21 @@ def test_rows_on_a_gpu_are_refused(monkeypatch: Any) -> None:
         "the values of single trees need rows in host memory, but these are on a GPU; "
         "pass a NumPy array."
     )
+
+
+@pytest.mark.parametrize("kind", [DecisionTreeRegressor, RandomForestClassifier])
+def test_decision_paths_are_the_models_own(kind: Any, tmp_path: Any) -> None:
+    model = kind(max_depth=3, random_state=0).fit(X, Y)
+    fast = plain(model).fit(X)
+    found, wanted = (each.decision_path(X[:9]) for each in (fast, model))
+    if kind is RandomForestClassifier:
+        assert_same_bits(found[1], wanted[1], "places of trees")
+        found, wanted = found[0], wanted[0]
+    assert type(found) is type(wanted)
+    for part in ("data", "indices", "indptr"):
+        assert_same_bits(getattr(found, part), getattr(wanted, part), part)
+    assert fast.counters()["library"] == {"calls": 1, "rows": 9}
+    with pytest.raises(skforge.exceptions.SourceNeededError, match="decision_path"):
+        saved(fast, tmp_path).decision_path(X)
+    none = plain(GradientBoostingClassifier(n_estimators=1).fit(X, Y)).fit(X)
+    assert not hasattr(none, "decision_path")

@@ -87,6 +87,8 @@ def _stored(source: Source, model: Any, offering: Any, tags: Tags) -> StoredMode
         left_out.append("transform")
     if hasattr(offering, "get_feature_names_out") and source.kind != "embedding":
         left_out.append("get_feature_names_out")
+    if hasattr(offering, "decision_path"):  # leaves alone keep their numbers
+        left_out.append("decision_path")
     is_file = isinstance(model, (str, bytes, os.PathLike))
     root = source.answers.root
     stored = StoredModel(
