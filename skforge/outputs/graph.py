@@ -116,8 +116,11 @@ class GraphRunner:
         if wanted not in self._plans:
             self._plans[wanted] = self._plan(wanted)
         with np.errstate(all="ignore"):
-            starts = range(0, max(1, len(raw)), _BLOCK)
-            blocks = [self._of_block(raw[i : i + _BLOCK], wanted) for i in starts]
+            # no block of one row at the end: it may have an arithmetic of its own
+            starts = [*range(0, max(1, len(raw) - 1), _BLOCK)]
+            ends = [*starts[1:], len(raw)]
+            pairs = zip(starts, ends, strict=True)
+            blocks = [self._of_block(raw[i:end], wanted) for i, end in pairs]
         if len(blocks) == 1:
             return blocks[0]
         parts = [[*each] for each in zip(*blocks, strict=True)]

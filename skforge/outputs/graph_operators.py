@@ -199,8 +199,10 @@ def _running_sum(at: NodeAttributes, x: Array, axis: Array) -> Array:
 def _linear(at: NodeAttributes, x: Array, weights: Array, intercepts: Array) -> Array:
     """Return a row's products with each row of weights, added with one rounding."""
     x = _floats(x)
-    if len(x) == 1 and x.shape[1] > 2:
-        raise UnknownError("adds the products of a single row in another order")
+    if len(x) == 1:
+        if x.shape[1] > 8:
+            raise UnknownError("adds more than eight products of a single row")
+        return mlas.products_of_one(x[0], weights)[None] + intercepts
     sums = np.zeros((len(x), len(weights)), np.float32)
     for column, weight in zip(x.T, weights.T, strict=True):
         sums = mlas.multiply_add(column[:, None], weight[None, :], sums)

@@ -111,3 +111,23 @@ def _aligned_sums(rows: Array, start: int) -> Array:
         lanes = lanes + fours[:, -1] if n_fours > even else lanes
     sums = (lanes[:, :1] + lanes[:, 2:3]) + (lanes[:, 1:2] + lanes[:, 3:])
     return in_order(np.hstack([sums, rows[:, :start], rows[:, end:]]), 1)
+
+
+def products_of_one(x: Array, weights: Array) -> Array:
+    """Return the sums of up to eight products for each row of weights.
+
+    Four rows of weights together have another order than two, and than a last one.
+    """
+    products = np.zeros((len(weights), 8), np.float32)
+    products[:, : len(x)] = x * weights
+    halves = products.reshape(-1, 2, 4)
+    sums = np.add(*in_order(halves, 2)[:, :, 0].T)
+    many = len(weights) // 4 * 4
+    lanes = halves[many:, :, :2] + halves[many:, :, 2:]
+    sums[many:] = (lanes[:, 0] + lanes[:, 1]).sum(axis=1)
+    if len(weights) % 2:
+        last = products[-1]
+        while len(last) > 1:
+            last = last[::2] + last[1::2]
+        sums[-1] = last[0]
+    return np.asarray(sums)

@@ -96,7 +96,8 @@ class OfKernels(OfRows):
 
         if not blocks.is_large(X, self._made) or len(self.forest.output_sizes) > 1:
             return None
-        if self.by_members and method != "predict_raw":  # of all rows
+        of_all = self.by_members or self.forest.outputs.graph is not None
+        if of_all and method != "predict_raw":  # of all rows
             return None
         answers = blocks.by_blocks(X, answer, out, self._made)
         if answers is not None:

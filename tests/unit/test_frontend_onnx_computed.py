@@ -33,6 +33,7 @@ from skforge.forest.reference import reference_raw
 from skforge.outputs import mlas
 from skforge.outputs.answers import answer, labels_of
 from skforge.outputs.graph import runner_of
+from skforge.outputs.graph_operators import OPERATORS
 from tests.comparing import refusal
 from tests.onnx_models import assert_same_bits, onnx, run
 
@@ -104,6 +105,7 @@ MODELS: dict[str, tuple[Any, Any]] = {
     "weighted median": (
         AdaBoostRegressor(DecisionTreeRegressor(**SIZE), n_estimators=5), SUM),
     "stack": (stacking(), TWO),
+    "stack of three": (stacking(), THREE),
     "stack of regressors": (StackingRegressor(regressors(), cv=2), SUM),
     "targets": (MultiOutputClassifier(forest()), BOTH),
     "targets of a forest": (forest(), BOTH),
@@ -147,7 +149,7 @@ def test_graphs_of_converters_have_the_bits_of_onnxruntime(name):
     model = converted(name)
     forest = load_forest(model)
     assert forest.outputs.function == "graph"
-    rows = np.random.default_rng(1).normal(size=(1031, 4)).astype(np.float32)
+    rows = np.random.default_rng(1).normal(size=(1025, 4)).astype(np.float32)
     rows[::9, 1] = np.nan
     for some in (rows, rows[:2], rows[5:6]):
         assert_equal_answers(model, forest, some)
@@ -171,6 +173,23 @@ def test_labels_and_maps():
         "A ZipMap gives the scores the labels ['d', 'bb', 'c'], which are not exactly "
         "those of the answers; export the model without ZipMap."
     )
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_labels_of_bags_are_those_of_the_bag(n):
+    """Its members number the classes; a bag of one member was taken for the member."""
+    model = BaggingClassifier(tree(), n, random_state=0).fit(X, THREE * 7 + 3)
+    forest = load_forest(skl2onnx.to_onnx(model, X[:1]))
+    assert forest.class_labels == (3, 10, 17)
+
+
+@pytest.mark.parametrize("model", [forest(), OneVsRestClassifier(forest())], ids=str)
+def test_scores_in_columns(model):
+    options = {type(model): {"zipmap": "columns"}}
+    columns = skl2onnx.to_onnx(model.fit(X, THREE), X[:1], options=options)
+    _, *scores = run(columns, X)
+    _, found = answers_of(load_forest(columns), X)
+    assert_same_bits(found, np.column_stack(scores))
 
 
 # ------------------------------------------------------------------ arithmetic
@@ -267,9 +286,32 @@ def test_graphs_that_mix_rows_are_refused():
         load_forest(model)
 
 
-def test_a_row_of_a_linear_model_of_many_columns_is_refused():
-    model = stacking().fit(X, THREE)
-    with pytest.raises(UnsupportedModelError, match="a single row in another order"):
+@pytest.mark.parametrize("n_rows", [1, 2, 9])
+def test_linear_models(n_rows):
+    """A single row has an order of its own, by how many sums there are."""
+    random = np.random.default_rng(3)
+    value = onnx.helper.make_tensor_value_info
+    for width in range(1, 9):
+        for n_sums in range(1, 12):
+            weights = random.normal(size=(n_sums, width)).astype(np.float32)
+            intercepts = random.normal(size=n_sums).astype(np.float32)
+            x = random.random((n_rows, width)).astype(np.float32)
+            made = onnx.helper.make_node(
+                "LinearRegressor", ["X"], ["Y"], domain="ai.onnx.ml", targets=n_sums,
+                coefficients=weights.reshape(-1), intercepts=intercepts,
+            )  # fmt: skip
+            one = value("X", 1, [None, width]), value("Y", 1, None)
+            graph = onnx.helper.make_graph([made], "one", one[:1], one[1:])
+            sets = [onnx.helper.make_opsetid("ai.onnx.ml", 1)]
+            model = onnx.helper.make_model(graph, opset_imports=sets, ir_version=9)
+            found = OPERATORS["Linear"]({}, x, weights, intercepts)
+            assert_same_bits(found, run(model, x)[0])
+
+
+def test_linear_models_of_many_columns_are_refused():
+    members = [(f"m{i}", tree()) for i in range(4)]
+    model = StackingClassifier(members, cv=2).fit(X, THREE)
+    with pytest.raises(UnsupportedModelError, match="more than eight products"):
         load_forest(skl2onnx.to_onnx(model, X[:1]))
 
 

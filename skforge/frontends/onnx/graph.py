@@ -387,8 +387,12 @@ class _Walk:
         """
         every = tuple(range(len(self.ensembles)))
         outputs = [self.values.get(value.name) for value in self.graph.output]
-        if len(every) == 1 and _COMPUTED not in outputs:
-            return Scores("one", every), ()
+        own = Scores("one", (0,))
+        if len(every) == 1 and all(
+            value is None or (value.scores in (None, own) and value is not _COMPUTED)
+            for value in outputs
+        ):
+            return own, ()
         labels: tuple[str | int, ...] = ()
         scores: Scores | None = None
         for value in outputs:

@@ -235,7 +235,15 @@ class _ProgramReader:
             elif arrays[0].dtype == np.int64 and len(numbers) == 1 and places < 0:
                 (places,) = numbers
             else:
-                damaged(f"the output {name[:60]!r} holds {arrays[0].dtype} values")
+                raise UnsupportedModelError(
+                    f"The output {name[:60]!r} holds {arrays[0].dtype} values, and "
+                    "skforge answers with float scores and int64 labels, or one text "
+                    "a row; give it the scikit-learn model that was converted."
+                )
+        if len(scores) > 1 and len(scores) == len(labels):  # as of ZipMap's columns
+            scores = [self._joined([number for (number,) in scores])]
+            program = replace(program, steps=(*self.steps,))
+            runner = GraphRunner(program)
         if len(scores) != 1:
             raise UnsupportedModelError(
                 f"The graph has {len(scores)} outputs with scores, and skforge answers "
@@ -253,6 +261,18 @@ class _ProgramReader:
             )
         known = replace(program, scores=scores[0], places=places, width=width)
         return known, labels
+
+    def _joined(self, columns: Sequence[int]) -> tuple[int]:
+        """Add steps that put lists of scores side by side."""
+        first = self.count
+        for column in columns:
+            step = "the columns", "Unsqueeze", (column,), 1, {"axes": (1,)}
+            self.steps.append(GraphStep(*step))
+        made = tuple(range(first, first + len(columns)))
+        join = GraphStep("the columns", "Concat", made, 1, {"axis": (1,)})
+        self.steps.append(join)
+        self.count += len(columns) + 1
+        return (self.count - 1,)
 
     def _check_labels(self, labels: tuple[str | int, ...]) -> None:
         if len({*labels}) < len(labels):
