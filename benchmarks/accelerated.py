@@ -27,7 +27,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Any
@@ -40,7 +40,6 @@ from machine import in_words, machine
 
 ROOT = Path(__file__).parents[1]
 UNEDITED = Path(__file__).with_name("unedited")
-REQUESTS = 400
 #: The longest that a program may take, and a server to start, in seconds.
 LONGEST, TO_START = 900, 180
 
@@ -59,6 +58,8 @@ class Program:
     key: str = ""
     #: How many rows a request has: forests take some ms for few, boosters for many.
     rows: int = 10
+    #: How many requests a server gets.
+    requests: int = 1000
 
 
 LIBRARIES = {"sklearn": 10, "xgboost": 500, "lightgbm": 500, "catboost": 500}
@@ -95,11 +96,11 @@ PROGRAMS = [
     Program(
         *("BentoML", "bentoml"),
         "-m bentoml serve bento:Forest --host 127.0.0.1 --port PORT",
-        *("bentoml sklearn", "/predict", "rows"),
+        *("joblib", "/predict", "rows"),
     ),
     Program(
         *("FastAPI and a joblib file", "mlflow", "-m uvicorn app:app --port PORT"),
-        *("fastapi sklearn", "/"),
+        *("joblib", "/"),
     ),
     Program("ParallelPostFit of Dask-ML", "dask-ml", "dask_ml_post_fit.py"),
     Program("AutoML of FLAML", "flaml", "flaml_automl.py"),
@@ -201,7 +202,7 @@ def asked(
     settings |= {"metrics_port": _free_port()}
     (folder / "settings.json").write_text(json.dumps(settings))  # of MLServer
     with server(command, folder, environment) as session:
-        bodies = [_body(program, i) for i in range(REQUESTS)]
+        bodies = [_body(program, i) for i in range(program.requests)]
         deadline = time.monotonic() + TO_START
         while _post(port, program.path, bodies[0]) is None:
             if time.monotonic() > deadline or not _of_session(session):
@@ -385,8 +386,8 @@ def page(document: Document) -> str:
     return paragraphs(
         "# Programs that nobody edits",
         "CPU seconds of a program's work, of all threads and processes, without and "
-        "with `skforge run`, compiling included and with an empty cache; medians of "
-        f"{rounds_of(document)} processes a side, which take turns. A call at the end "
+        "with `skforge run`, compiling included and with an empty cache; medians, "
+        f"runs a side: {rounds_of(document)}, which take turns. A call at the end "
         "is the median of the last third. See `benchmarks/accelerated.py`.",
         programs_table(document),
         f"Besides: {packages}." if packages else "",
@@ -396,13 +397,14 @@ def page(document: Document) -> str:
 
 def main(
     only: Annotated[str, typer.Option(help="Parts of names of programs.")] = "",
-    rounds: Annotated[int, typer.Option(help="Processes a side.")] = 5,
+    rounds: Annotated[int, typer.Option(help="Processes a side.")] = 3,
+    requests: Annotated[int, typer.Option(help="Requests of a server.")] = 1000,
     output: Annotated[Path | None, typer.Option(help="Folder of results.")] = None,
 ) -> None:
     """Measure; print and write what is measured now and what is there of others."""
     lines = [] if output is None else stored(output, "accelerated").get("lines", [])
     for program in able(parts(only)):
-        line = measured(program, rounds)
+        line = measured(replace(program, requests=requests), rounds)
         known = {**{one["name"]: one for one in lines}, program.name: line}
         lines = [known[one.name] for one in PROGRAMS if one.name in known]
         document: Any = {

@@ -51,7 +51,11 @@ SUITES = {
         str(ROOT / "benchmarks/own_tests_shipped.py::test_of_estimators")
     ],
 }
-PLUGINS = ("-p", "benchmarks.own_tests_plugin", "-p", "no:cacheprovider")
+#: They count how often scikit-learn calls a function of its own.
+COUNTING = "not test_iforest_chunks_works"
+PLUGINS = (
+    *("-k", COUNTING, "-p", "benchmarks.own_tests_plugin", "-p", "no:cacheprovider"),
+)
 
 
 def started(suite: list[str], accelerated: bool, folder: Path) -> Any:

@@ -30,6 +30,8 @@ PAGES = {
     "categories": "categories",
     "sparse_rows": "sparse_rows",
     "service": "service",
+    "accelerated": "accelerated",
+    "own_tests": "own_tests",
     "pipelines": "pipelines",
     "explain": "explain",
     "export": "export",

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from statistics import geometric_mean, median
 
-from benchmarks import harness
+from benchmarks import accelerated, harness, own_tests
 from benchmarks.harness import Document
 from skforge.exceptions import duration
 
@@ -49,6 +49,11 @@ SENTENCES = {
         "daal4py, and [deep, AVX2] times with AVX2 alone.",
         "**Wide rows**, 968 and 3,000 columns, from 64 rows on: [wide] times as fast "
         "as daal4py, and [wide, AVX2] times with AVX2 alone.",
+    ],
+    "docs/without_changing_a_line.md": [
+        "medians, runs a side: [program rounds], on: [program machine].",
+        "times: [own tests] tests end as they do without skforge, and kernels answer "
+        "[own calls] of their calls.",
     ],
     "docs/export.md": [
         "Making an object takes [skforge, this CPU made] seconds, checks included; gcc "
@@ -192,6 +197,7 @@ def figures(folder: Path = RESULTS) -> dict[str, str]:
         **sparse(folder),
         **engines(folder),
         **exports(folder),
+        **programs(folder),
     }
 
 
@@ -329,6 +335,31 @@ def exports(folder: Path) -> dict[str, str]:
     return {f"{system} made": between(taken) for system, taken in seconds.items()}
 
 
+def programs(folder: Path) -> dict[str, str]:
+    """Return how programs were measured, and how many tests of libraries agree."""
+    document = harness.stored(folder, "accelerated")
+    facts = document["machine"]
+    load = f"load average {facts['load_average']:.0f}"
+    tests = harness.stored(folder, "own_tests")["lines"]
+    agree = sum(sum(x["outcomes"].values()) - len(x["differing"]) for x in tests)
+    return {
+        "program rounds": accelerated.rounds_of(document),
+        "program machine": f"{facts['target']}, {load}",
+        "own tests": f"{agree:,}",
+        "own calls": f"{sum(line['kernel_calls'] for line in tests):,}",
+    }
+
+
+def program_table(folder: Path) -> list[str]:
+    """Return the table of programs that nobody edits."""
+    return accelerated.programs_table(harness.stored(folder, "accelerated"))
+
+
+def tests_table(folder: Path) -> list[str]:
+    """Return the table of the libraries' own tests."""
+    return own_tests.tests_table(harness.stored(folder, "own_tests"))
+
+
 def by_rows(model: Document) -> dict[int, dict[str, Document]]:
     """Return the timed cells of one thread, by rows and system."""
     found: dict[int, dict[str, Document]] = {}
@@ -461,6 +492,10 @@ def gpu_table(folder: Path) -> list[str]:
 TABLES: dict[str, dict[str, Callable[[Path], list[str]]]] = {
     "docs/when_not.md": {"texts": text_table, "near": near_table},
     "docs/serving.md": {"starts": start_table},
+    "docs/without_changing_a_line.md": {
+        "programs": program_table,
+        "tests": tests_table,
+    },
     "docs/gpu.md": {"gpu": gpu_table},
     "docs/export.md": {"exported": export_table},
 }

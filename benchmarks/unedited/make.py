@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import joblib
-from work import forest, frame, y
+from work import X, forest, frame, y
 
 ROWS, TREES = 3000, 300
 RUNTIMES = {
@@ -19,6 +19,7 @@ RUNTIMES = {
 
 
 def model_of(library: str) -> Any:
+    """Train on a frame, as MLflow's servers get one."""
     if library == "sklearn":
         return forest().fit(frame[:1500], y[:1500])
     if library == "xgboost":
@@ -46,23 +47,24 @@ def for_mlflow(library: str) -> None:
 
 def for_mlserver(library: str) -> None:
     runtime, file = RUNTIMES[library]
-    model = model_of(library)
     if library == "sklearn":
-        joblib.dump(forest().fit(frame[:1500].to_numpy(), y[:1500]), file)
+        write_forest(file)
     elif library == "xgboost":
+        model = model_of(library)
         model.get_booster().feature_names = None  # rows come as arrays
         model.save_model(file)
     else:
-        model.booster_.save_model(file)
+        model_of(library).booster_.save_model(file)
     about = {"name": "served", "implementation": runtime, "parameters": {"uri": file}}
     Path("model-settings.json").write_text(json.dumps(about))
 
 
-def for_joblib(library: str) -> None:
-    joblib.dump(model_of(library), "model.joblib")
+def write_forest(file: str = "model.joblib") -> None:
+    """Train on an array: scikit-learn would warn of arrays after a frame."""
+    joblib.dump(forest().fit(X[:1500], y[:1500]), file)
 
 
-WRITERS = {"mlflow": for_mlflow, "mlserver": for_mlserver}
+WRITERS = {"mlflow": for_mlflow, "mlserver": for_mlserver, "joblib": write_forest}
 
 if __name__ == "__main__":
-    WRITERS.get(sys.argv[1], for_joblib)(sys.argv[2])
+    WRITERS[sys.argv[1]](*sys.argv[2:])

@@ -53,7 +53,10 @@ def folds() -> Any:
 
 
 def stack() -> Any:
-    parts = [("a", forest()), ("b", GradientBoostingClassifier(n_estimators=2))]
+    parts = [
+        ("a", forest()),
+        ("b", GradientBoostingClassifier(n_estimators=2, random_state=0)),
+    ]
     model = StackingClassifier(parts, LogisticRegression(), cv=2).fit(X, Y)
     return model.predict_proba(X)
 
