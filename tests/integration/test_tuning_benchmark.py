@@ -133,7 +133,28 @@ def test_rivals_of_the_defaults_are_timed_where_they_are_missing(benchmarks):
     found = dict(module.timed(sample, target, [16]))
     own = module.default(forest, target, 16).to_json()
     assert own in found[16] and len(found[16]) > 1
+    slowdown, seconds, words = module.loss(forest, target, 16, found[16])
+    assert seconds == found[16][own] == slowdown * min(found[16].values())
+    assert words.startswith(module.in_short(module.default(forest, target, 16)))
     assert list(module.timed(sample, target, [])) == []
+
+
+def test_defaults_that_take_longer_with_more_rows_are_listed(benchmarks):
+    module, names = benchmarks["default_choices"], ("few", "many")
+    taken = {(n, "host", 64): (1e-6 * 64, f"lanes of {n} | best") for n in names}
+    taken |= {("few", "host", 8): (3e-6 * 8, "rows | best")}
+    taken |= {("many", "host", 512): (1.25e-6 * 512, "tiles | best")}
+    grown = module.growth(taken)
+    assert grown == {
+        ("few", "host", 64): (pytest.approx(1 / 3), "rows, 8 rows | lanes of few"),
+        ("many", "host", 512): (pytest.approx(1.25), "lanes of many, 64 rows | tiles"),
+    }
+    cells = [[*key, *value] for key, value in grown.items()]
+    document = {"machine": module.machine(), "cpus": {"host": "here"}, "loss": []}
+    text = module.page({**document, "growth": cells})
+    assert "In 1 of 2 cells" in text
+    assert "| many | host | 512 | 1.25 | lanes of many, 64 rows | tiles |" in text
+    assert "| few |" not in text
 
 
 @pytest.mark.parametrize("figure", ["fig2", "fig5", "fig12"])

@@ -60,9 +60,11 @@ KernelKind: TypeAlias = Literal[
 
 #: What kinds of so many levels take on AVX2 beside estimates that AVX-512 decides.
 WITHOUT_MASKS = {
-    **{("pieces", 1): 1.3, ("tiles", 4): 1.35},
-    # of ten forests on Zen 4, .4 to 1.1, since registers are looked up by blends
-    **{("tile-row", 3): 0.75, ("tile-row", 4): 0.75},
+    ("pieces", 1): 1.3,
+    # since registers are looked up by blends (Zen 4, ten forests: .4 to 1.1 and .4 to
+    # .7 of the estimates)
+    **dict.fromkeys([("tile-row", 3), ("tile-row", 4), ("tiles", 3)], 0.85),
+    ("tiles", 4): 0.9,
 }
 
 
