@@ -391,7 +391,6 @@ SCALER = pre.StandardScaler()
 WEIGHTS = [2, 1, 0.5, 3, 1]
 #: Members that were trained without names warn of a frame's in different ways.
 WARN_APART = ("frame",)
-INVERSE = {"func": np.log1p, "inverse_func": np.expm1}
 WRAPPERS: dict[str, Kind] = {
     **kinds_of(
         calibrated,

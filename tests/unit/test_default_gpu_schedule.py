@@ -19,10 +19,9 @@ from skforge.gpu.cost import GpuWork
 from skforge.gpu.defaults import default_gpu_schedules, walking_gpu_schedule
 from tests.exactness.forests import MAKERS, drawn, forest
 from tests.gpu_binary import compile_text
-from tests.gpu_kernels import CUDA, HIP, needs
+from tests.gpu_kernels import needs
 from tests.turns import in_turns
 
-ARCHES = (*CUDA, "sm_120", *HIP)
 #: The least and the most shared memory, and both vendors.
 EXTREMES = ("sm_75", "sm_90", "gfx90a", "gfx1030")
 REDUCTIONS: tuple[Reduction, ...] = ("exact", "reproducible", "fast")
