@@ -311,6 +311,16 @@ def gaps(frame: Any) -> Any:
     return frame.assign(kids=frame.kids.astype("Int64").where(frame.kids > 0))
 
 
+def with_views(frame: Any) -> Any:
+    """Return a table whose texts are views."""
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    for at, name in enumerate(table.column_names):
+        if name in ("sex", "port"):
+            texts = table.column(at).cast(TEXT).cast(pa.string_view())
+            table = table.set_column(at, name, texts)
+    return table
+
+
 def as_json(frame: Any) -> Any:
     """Return a frame of Python's values, whole numbers and None among them."""
     objects = frame.astype(object)
@@ -362,6 +372,7 @@ PASSENGERS: dict[str, Maker] = {
     "table, all types": lambda f: pa.Table.from_pandas(
         f.astype({"age": "f4", "kids": "i1", "alone": "?", "sex": "category"})
     ),
+    "table, views": with_views,
 }
 
 # ------------------------------------------------------------ mappings

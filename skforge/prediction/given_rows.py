@@ -59,7 +59,7 @@ def take_rows(X: Any, at: NDArray[np.intp]) -> Any:
         return X.tocsr()[at]
     is_table = hasattr(X, "columns") or hasattr(X, "iloc")
     if isinstance(X, (np.ndarray, list)) or is_table:
-        from sklearn.utils import _safe_indexing
+        from skforge.sources.forms import rows_at
 
-        return _safe_indexing(X, at)
+        return rows_at(X, at)
     return np.asarray(X)[at]

@@ -59,6 +59,18 @@ def computed(form: Form | np.dtype[Any], width: int) -> list[np.dtype[Any]]:
     return [wide if d.kind in "iu" and d.itemsize > 2 else d for d in known]
 
 
+def rows_at(X: Any, places: Any) -> Any:
+    """Return rows of an array, a list, a frame or a table."""
+    from sklearn.utils import _safe_indexing
+
+    try:
+        return _safe_indexing(X, places)
+    except NotImplementedError:  # pyarrow takes no texts by views
+        from pyarrow import concat_tables
+
+        return concat_tables([X.slice(i, 1) for i in places]).combine_chunks()
+
+
 def has_objects(form: Any) -> bool:
     types = form.types if isinstance(form, Form) else ()
     return any(dtype is OBJECT for dtype in types)

@@ -313,8 +313,6 @@ class PipelineSource(base.Source):
         return all(self._agrees_on(source, gaps) for source in drawing)
 
     def _agrees_on(self, drawing: PipelineSource, gaps: Sequence[int]) -> bool:
-        from sklearn.utils import _safe_indexing
-
         rows = drawing.drawn(_FORM_ROWS, 0.05)
         for column, texts in drawing._known.texts.items():
             for row, code in enumerate((texts.none, texts.nan, texts.unknown)):
@@ -322,7 +320,7 @@ class PipelineSource(base.Source):
         decoded = drawing._known.decoded(rows, self._form, gaps)
         fine = readable(self._known.read, decoded, range(len(rows)))
         if len(fine) < len(rows):
-            decoded = _safe_indexing(decoded, fine)
+            decoded = forms.rows_at(decoded, fine)
         read = self._known.read(decoded) if fine else None
         if read is None:
             return False

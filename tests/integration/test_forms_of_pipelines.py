@@ -81,6 +81,12 @@ def test_large_rows_are_read_by_blocks(name: str, monkeypatch: Any) -> None:
     assert not fast.counters()["library"]["calls"]
 
 
+def test_fit_takes_tables_whose_texts_are_views() -> None:
+    """Of such columns, pyarrow takes no rows by their places."""
+    model, table = fitted("standard", "forest"), PASSENGERS["table, views"](FRAME)
+    assert_by_kernels(plain(model).fit(table), model, table)
+
+
 def test_a_dictionary_of_pyarrow_with_nulls_goes_to_the_pipeline() -> None:
     """As an array, pyarrow puts the last text where the index is null."""
     model = fitted("median", "forest")
