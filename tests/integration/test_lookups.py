@@ -271,3 +271,53 @@ def test_encoders_of_dates_run_in_their_library(library: str) -> None:
     fast = plain(model).fit(frame)
     assert "neither numbers nor strings" in fast.inspect("pipeline")
     assert answer(fast, frame) == answer(model, frame)
+
+
+KINDS = {  # columns of a kind, and dtypes that rows may have instead
+    "object": (["Oslo", "Bern", "41", None], ["str", "string[pyarrow]", "category"]),
+    "string": (["Oslo", "Bern", "41", None], ["object", "str", "category"]),
+    "category": ([3, 1, -1, None], ["Int64", "object", "float64"]),
+    "boolean": ([True, False, None], ["object", "float64"]),
+    "Int64": ([3, 1, -1, None], ["object", "float64", "category"]),
+    "float32": ([2.5, 1.0, -3.0, np.nan], ["float64", "object", "Float64"]),
+}
+NEXT = {
+    "nothing": [],
+    "constant": [SimpleImputer(strategy="constant", fill_value=0.5)],
+    "scaled": [SimpleImputer(), StandardScaler()],
+}
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("then", NEXT)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["Count", "Target", "OneHot", "WOE", "sklearn"])
+def test_columns_of_many_dtypes(name: str, kind: str, then: str, tmp_path: Any) -> None:
+    values, others = KINDS[kind]
+    if (name, kind) == ("sklearn", "string"):  # it is not fitted with NA among texts
+        values = values[:-1]
+    some = [values[i] for i in np.random.default_rng(1).integers(0, len(values), N)]
+    frame = FULL[["age", "pclass"]].assign(code=pd.Series(some, dtype=kind))
+    unknown = {"handle_unknown": "use_encoded_value", "unknown_value": -1}
+    step = OrdinalEncoder(**unknown)
+    if name != "sklearn":
+        step = encoder(name, cols=["code"], handle_unknown="return_nan")
+    columns = (step, ["code"]), ("passthrough", ["age", "pclass"])
+    made = make_column_transformer(*columns), *NEXT[then]
+    model = make_pipeline(*made, boosting()).fit(frame, Y)
+    fast = plain(model).fit(frame)
+    text = kind in ("object", "string")
+    odd = "Nowhere" if text else 9
+    objects = frame.code.astype(object)
+    changed = [frame.code.astype(dtype) for dtype in others]
+    changed += [objects.where(objects.index > 0, value) for value in (odd, None, True)]
+    rows = [frame, frame[:1], frame.astype({"age": int})]
+    rows += [frame.assign(code=column) for column in changed]
+    kept = saved(fast, tmp_path) if "runs" not in fast.inspect("pipeline") else None
+    for each in rows:
+        assert answer(fast, each) == answer(model, each), each.dtypes
+        if kept is not None:
+            assert answer(kept, each) in (
+                *(answer(model, each), None),
+                "InvalidInputError",
+            )
