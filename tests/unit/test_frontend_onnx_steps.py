@@ -137,13 +137,46 @@ def test_operators_fold_with_the_bits_of_onnxruntime(name):
     check(model, rows_near(forest))
 
 
-def test_numbers_that_become_infinities_are_left_to_onnxruntime():
-    scaler = node("Scaler", "X", offset=[0.5], scale=[0.0], name="zero")
-    model = model_of(scaler, graph_dtype="int64")
-    assert refusal(UnsupportedModelError, load_forest, model) == (
-        "The node 'zero' (Scaler) answers infinities in its own way, and numbers "
-        "of float64 and int64 become infinities in float32, " + ADVICE
-    )
+BIG, ZERO = np.float32(1e30), np.float32(0)
+MANY = np.float64(1e300)
+MARKER = {"imputed_value_floats": [1.0], "replaced_value_float": float("inf")}
+#: Steps that answer infinity otherwise than the numbers beside it, after steps that
+#: make infinities of numbers; the constants, and the types of the rows and the trees.
+OVERFLOWS: dict[str, tuple[Any, ...]] = {
+    "Imputer": ([node("Mul", "X c", "a"), node("Imputer", "a", **MARKER)],
+                [("c", BIG)]),
+    "Mul": ([node("Div", "X c", "a"), node("Mul", "a z")],
+            [("c", 1 / BIG), ("z", ZERO)]),
+    "Scaler": ([node("Scaler", "X", "a", offset=[0.0], scale=[1e30]),
+                node("Scaler", "a", offset=[0.5], scale=[0.0])], []),
+    "Scaler of doubles": ([node("Scaler", "X", offset=[0.5], scale=[0.0])], [],
+                          {"graph_dtype": "float64"}),
+    "Cast": ([node("Cast", "X", "a", to=1),
+              node("Scaler", "a", offset=[0.5], scale=[0.0])], [],
+             {"graph_dtype": "float64"}),
+    "Mul of doubles": ([node("Mul", "X c", "a"), node("Mul", "a z")],
+                       [("c", MANY), ("z", np.float64(0))], {"dtype": "float64"}),
+    "whole numbers": ([node("Scaler", "X", offset=[0.5], scale=[0.0])], [],
+                      {"graph_dtype": "int64"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OVERFLOWS)
+def test_numbers_that_become_infinities_fold(name):
+    steps, constants, how = (*OVERFLOWS[name], {})[:3]
+    model = model_of(*steps, constants=constants, modes=MODES, **how)
+    forest = load_forest(model)
+    dtype = how.get("graph_dtype", how.get("dtype", "float32"))
+    if dtype == "int64":
+        check(model, np.random.default_rng(0).integers(-(2**52), 2**52, (300, 4)))
+        return
+    random = np.random.default_rng(0)
+    with np.errstate(over="ignore"):
+        rows = (random.normal(size=(600, 4)) * 3).astype(dtype)
+        odd = [1e8, 3.4e8, 3.5e8, -1e9, 3e38, -3e38, 1e39, 1e300, -1e300, np.nan]
+        some = random.random(rows.shape) < 0.4
+        rows[some] = random.choice(np.array(odd).astype(dtype), int(some.sum()))
+    check(model, rows)
 
 
 def test_an_end_that_clip_lacks_is_the_largest_number():

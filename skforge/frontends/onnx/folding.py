@@ -9,9 +9,9 @@ import numpy as np
 from skforge._typing import Array
 from skforge.exceptions import UnsupportedModelError
 from skforge.forest.forest import Forest
+from skforge.forest.rows import whole_range
 from skforge.frontends.onnx.graph import EnsembleContext
 from skforge.frontends.onnx.intervals import split
-from skforge.frontends.onnx.operators import ADVICE
 from skforge.frontends.onnx.symbols import ColumnStep
 from skforge.frontends.pipeline import fold
 from skforge.frontends.pipeline.bounds import Bounds
@@ -32,11 +32,14 @@ def folded(inner: Forest, place: EnsembleContext) -> Forest:
     assert place.cells is not None
     plan = _plan(place)
     low, high = (np.full(plan.width, end, plan.dtype) for end in (-np.inf, np.inf))
+    for source, bits in place.whole:  # other rows are refused
+        low[source], high[source] = whole_range(bits)
     bounds = Bounds(low, high, np.ones(plan.width, np.bool_))
     used = {plan.columns[i].source for i in np.unique(inner.feature).tolist()}
     # operators may answer infinities otherwise than the numbers beside them
     ends = np.array([-np.inf, np.finfo(plan.dtype).max, np.inf], plan.dtype)
-    pieces = {source: ends for source in used if source not in plan.texts}
+    whole = {source: high[source : source + 1] for source, _ in place.whole}
+    pieces = {i: whole.get(i, ends) for i in used if i not in plan.texts}
     pieces = fold.pieces_of(plan, (inner,), bounds, pieces)
     texts, points = _codes(plan, np.unique(inner.feature).tolist())
     runs = fold.runs_of(plan, inner, bounds, pieces, {}, points)
@@ -84,12 +87,6 @@ def _plan(place: EnsembleContext) -> ColumnPlan:
             known += [text for text in step.special.tolist() if text not in {*known}]
     numbers = [cell.dtype for i, cell in sources.items() if i not in texts]
     dtype = np.result_type(np.float32, *numbers)
-    for step in steps.values():
-        if step.odd and dtype == np.float64:  # of which large ones become infinities
-            raise UnsupportedModelError(
-                f"The {step.step} answers infinities in its own way, and numbers of "
-                f"float64 and int64 become infinities in float32, {ADVICE}."
-            )
     stages: Any = [*steps.values()]
     columns = place.cells or ()
     return ColumnPlan(place.n_columns, dtype, columns, "", stages, texts)
