@@ -14,7 +14,6 @@ import numpy as np
 
 from skforge._typing import Array
 from skforge.outputs import mlas
-from skforge.runtime.libm import exp
 
 NodeAttributes: TypeAlias = Mapping[str, Sequence[Any]]
 #: Takes the attributes and the inputs; None stands for an input that is absent.
@@ -209,14 +208,6 @@ def _linear(at: NodeAttributes, x: Array, weights: Array, intercepts: Array) -> 
     return sums + intercepts
 
 
-def _softmax_of_few(at: NodeAttributes, x: Array) -> Array:
-    """Return LinearClassifier's softmax, which has another order from 4 classes on."""
-    if x.shape[1] > 3:
-        raise UnknownError("has a SOFTMAX of more than three classes")
-    powers = exp(_floats(x) - x.max(axis=1, keepdims=True, initial=-np.inf))
-    return powers / mlas.in_order(powers, 1)
-
-
 def _by_sum(at: NodeAttributes, x: Array) -> Array:
     """Return Normalizer's rows with norm L1."""
     sums = mlas.in_order(abs(_floats(x)), x.ndim - 1)
@@ -253,5 +244,5 @@ OPERATORS: dict[str, ScoreOperator] = {
         "Exp": _of(lambda x: mlas.exp(_floats(x))),
     },
     "Sigmoid": _of(lambda x: mlas.logistic(_floats(x))),
-    **{"Linear": _linear, "Softmax of few": _softmax_of_few, "L1": _by_sum},
+    **{"Linear": _linear, "L1": _by_sum},
 }

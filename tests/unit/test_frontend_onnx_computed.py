@@ -105,7 +105,6 @@ MODELS: dict[str, tuple[Any, Any]] = {
     "weighted median": (
         AdaBoostRegressor(DecisionTreeRegressor(**SIZE), n_estimators=5), SUM),
     "stack": (stacking(), TWO),
-    "stack of three": (stacking(), THREE),
     "stack of regressors": (StackingRegressor(regressors(), cv=2), SUM),
     "targets": (MultiOutputClassifier(forest()), BOTH),
     "targets of a forest": (forest(), BOTH),
@@ -308,9 +307,12 @@ def test_linear_models(n_rows):
             assert_same_bits(found, run(model, x)[0])
 
 
-def test_linear_models_of_many_columns_are_refused():
-    members = [(f"m{i}", tree()) for i in range(4)]
-    model = StackingClassifier(members, cv=2).fit(X, THREE)
+def test_linear_models_of_other_kinds_are_refused():
+    three = skl2onnx.to_onnx(stacking().fit(X, THREE), X[:1])
+    with pytest.raises(UnsupportedModelError, match="the post transform 'SOFTMAX'"):
+        load_forest(three)
+    members = [(f"m{i}", regressors()[0][1]) for i in range(9)]
+    model = StackingRegressor(members, cv=2).fit(X, SUM)
     with pytest.raises(UnsupportedModelError, match="more than eight products"):
         load_forest(skl2onnx.to_onnx(model, X[:1]))
 

@@ -165,7 +165,6 @@ OVERFLOWS: dict[str, tuple[Any, ...]] = {
 def test_numbers_that_become_infinities_fold(name):
     steps, constants, how = (*OVERFLOWS[name], {})[:3]
     model = model_of(*steps, constants=constants, modes=MODES, **how)
-    forest = load_forest(model)
     dtype = how.get("graph_dtype", how.get("dtype", "float32"))
     if dtype == "int64":
         check(model, np.random.default_rng(0).integers(-(2**52), 2**52, (300, 4)))

@@ -32,13 +32,13 @@ def folded(inner: Forest, place: EnsembleContext) -> Forest:
     assert place.cells is not None
     plan = _plan(place)
     low, high = (np.full(plan.width, end, plan.dtype) for end in (-np.inf, np.inf))
-    for source, bits in place.whole:  # other rows are refused
-        low[source], high[source] = whole_range(bits)
+    for column, bits in place.whole:  # other rows are refused
+        low[column], high[column] = whole_range(bits)
     bounds = Bounds(low, high, np.ones(plan.width, np.bool_))
     used = {plan.columns[i].source for i in np.unique(inner.feature).tolist()}
     # operators may answer infinities otherwise than the numbers beside them
     ends = np.array([-np.inf, np.finfo(plan.dtype).max, np.inf], plan.dtype)
-    whole = {source: high[source : source + 1] for source, _ in place.whole}
+    whole = {column: high[column : column + 1] for column, _ in place.whole}
     pieces = {i: whole.get(i, ends) for i in used if i not in plan.texts}
     pieces = fold.pieces_of(plan, (inner,), bounds, pieces)
     texts, points = _codes(plan, np.unique(inner.feature).tolist())

@@ -32,8 +32,9 @@ _ADVICE = (
 )
 #: Operators that change no label, but its type or shape.
 _SAME = ("Cast", "Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze")
-#: What LinearClassifier makes of its sums.
-_POSTS = {b"NONE": (), b"LOGISTIC": ("Sigmoid",), b"SOFTMAX": ("Softmax of few",)}
+#: What LinearClassifier makes of its sums; the bits of its SOFTMAX depend on how many
+#: rows there are.
+_POSTS = {b"NONE": (), b"LOGISTIC": ("Sigmoid",)}
 #: Rows of scores with which a program is tried.
 _TRIED = 24
 #: What forests must share to be joined.
