@@ -26,7 +26,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -201,15 +201,15 @@ def asked(
     settings = {"host": "127.0.0.1", "http_port": port, "grpc_port": _free_port()}
     settings |= {"metrics_port": _free_port()}
     (folder / "settings.json").write_text(json.dumps(settings))  # of MLServer
-    with server(command, folder, environment) as session:
+    with server(command, folder, environment) as first:
         bodies = [_body(program, i) for i in range(program.requests)]
         deadline = time.monotonic() + TO_START
         while _post(port, program.path, bodies[0]) is None:
-            if time.monotonic() > deadline or not _of_session(session):
+            if time.monotonic() > deadline or not family(first):
                 told = (folder / "told").read_text(errors="replace")
                 raise SystemExit(f"{program.name} does not answer:\n{told[-3000:]}")
             time.sleep(0.5)
-        digest, walls, before = hashlib.sha256(), [], cpu_of(session)
+        digest, walls, before = hashlib.sha256(), [], cpu_of(first)
         for body in bodies:
             start = time.perf_counter()
             answer = _post(port, program.path, body)
@@ -217,7 +217,7 @@ def asked(
             if answer is None:
                 raise SystemExit(f"{program.name} failed at a request")
             digest.update(answer)
-        cpu = cpu_of(session) - before
+        cpu = cpu_of(first) - before
         time.sleep(1.0)  # for what counts
     return Run(cpu, walls, digest.hexdigest())
 
@@ -226,7 +226,7 @@ def asked(
 def server(
     command: list[str], folder: Path, environment: dict[str, str]
 ) -> Iterator[int]:
-    """Start a server in a session of its own, and end all of the session."""
+    """Start a server in a session of its own; end all that it has started."""
     with (folder / "told").open("wb") as told:
         started = subprocess.Popen(
             *(command,),
@@ -239,33 +239,39 @@ def server(
     try:
         yield started.pid
     finally:
+        left = {process[0] for process in family(started.pid)}
         for sign in (signal.SIGTERM, signal.SIGKILL):
-            for process in _of_session(started.pid):
-                os.kill(int(process[0]), sign)
+            for pid in left:
+                with suppress(ProcessLookupError):
+                    os.kill(int(pid), sign)
             deadline = time.monotonic() + 10
-            while _of_session(started.pid) and time.monotonic() < deadline:
+            while left and time.monotonic() < deadline:
                 started.poll()
+                left = {pid for pid in left if Path("/proc", pid).exists()}
                 time.sleep(0.1)
         started.wait()
 
 
-def _of_session(session: int) -> list[list[str]]:
-    """Return the fields of ``/proc/*/stat`` of the processes that are not over."""
-    found = []
+def family(first: int) -> list[list[str]]:
+    """Return ``/proc/*/stat`` of a process, those it started, and its session's."""
+    alive: dict[str, list[str]] = {}
     for file in Path("/proc").glob("[0-9]*/stat"):
         try:
             text = file.read_text()
         except OSError:
             continue  # it has just ended
         fields = [file.parent.name, "", *text.rpartition(")")[2].split()]
-        if fields[5] == str(session) and fields[2] != "Z":
-            found.append(fields)
-    return found
+        if fields[2] != "Z":
+            alive[fields[0]] = fields
+    found = {pid for pid, fields in alive.items() if fields[5] == str(first)}
+    while more := {p for p, fields in alive.items() if fields[3] in found} - found:
+        found |= more
+    return [alive[pid] for pid in found]
 
 
-def cpu_of(session: int) -> float:
-    """Return the CPU seconds of a session's processes, and of those that are over."""
-    ticks = sum(sum(map(int, fields[13:17])) for fields in _of_session(session))
+def cpu_of(first: int) -> float:
+    """Return the CPU seconds of a server's processes, and of those that are over."""
+    ticks = sum(sum(map(int, fields[13:17])) for fields in family(first))
     return ticks / os.sysconf("SC_CLK_TCK")
 
 

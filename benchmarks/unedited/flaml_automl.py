@@ -8,5 +8,5 @@ automl.fit(
     **{"estimator_list": ["rf", "lgbm"], "n_jobs": 1, "verbose": 0},
 )
 work = Work()
-work.calls(automl.predict_proba, X, 300, 20)
+work.calls(automl.predict_proba, X, 600, 500)
 work.end()
