@@ -74,7 +74,7 @@ def _with_others(
     own: Own, method: str, args: tuple[Any, ...], named: dict[str, Any]
 ) -> Any:
     """Let the library answer a call with further arguments, and count it."""
-    calls.count_other(method, *args)
+    calls.count_other("it has further arguments", method, *args)
     ACTIVE.thread.inside = not (args and "steps" in getattr(args[0], "__dict__", ()))
     try:
         return own(*args, **named)
@@ -101,6 +101,18 @@ def _usual(
     ):
         return args
     return None
+
+
+def declining(own: Own, method: str, why: str) -> Own:
+    """Return what takes the place of a method that is counted alone."""
+    thread = ACTIVE.thread
+
+    def declined(*args: Any, **named: Any) -> Any:
+        if not thread.inside:
+            calls.count_other(why, method, *args)
+        return own(*args, **named)
+
+    return declined
 
 
 def changing(own: Own) -> Own:

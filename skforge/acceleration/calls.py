@@ -66,11 +66,11 @@ def may_take(X: Any) -> bool:
     return pandas is not None and type(X) is pandas.DataFrame
 
 
-def count_other(method: str, *args: Any) -> None:
-    """Count a call that the library answers because of its arguments."""
+def count_other(why: str, method: str, *args: Any) -> None:
+    """Count a call that the library answers whatever its rows are."""
     if args and ACTIVE.settings is not None:
         record = RECORDS.get(id(args[0])) or first(args[0])
-        record.tally(method).untimed(0, "it has further arguments")
+        record.tally(method).untimed(0, why)
 
 
 def first(model: Any) -> ModelRecord:
@@ -217,7 +217,9 @@ def compare(record: ModelRecord, model: Any, method: str, X: Any, answer: Any) -
             if not kernels.is_same(model):  # also what the library writes in calls
                 record.leave("the library writes to it in each call")
                 return
-            kernels.note(method, X, not why)
+            if not kernels.note(method, X, not why):
+                record.leave("its rows are of too many forms")
+                return
             if why and kernels.differs:
                 record.tally(method).differed += 1
                 _differ(record, method, X, why)

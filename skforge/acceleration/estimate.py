@@ -26,8 +26,9 @@ def _size_of(model: Any) -> tuple[int, int]:
         # boosted models of other kinds are refused when they are read, which says why
         trees = [tree.tree_ for tree in every if hasattr(tree, "tree_")]
         return len(trees), sum(tree.node_count for tree in trees)
-    if hasattr(model, "get_booster"):
-        n = model.get_booster().num_boosted_rounds()
+    if hasattr(model, "get_booster") or hasattr(model, "num_boosted_rounds"):
+        booster = model.get_booster() if hasattr(model, "get_booster") else model
+        n = booster.num_boosted_rounds()
         return n, n * 2 ** min(getattr(model, "max_depth", None) or 6, 8)
     if hasattr(model, "tree_count_"):
         n = int(model.tree_count_ or 0)

@@ -6,6 +6,7 @@ of floats and frames in the form of training. All else is left to the library.
 
 from __future__ import annotations
 
+import json
 import sys
 import warnings
 from collections.abc import Mapping
@@ -21,7 +22,7 @@ from skforge.exceptions import UnsupportedModelError
 from skforge.outputs.answers import of_scores
 from skforge.prediction.choose_targets import choose, compiled
 from skforge.prediction.door import Door
-from skforge.prediction.forms_met import FormsMet, Question
+from skforge.prediction.forms_met import MOST_FORMS, FormsMet, Question
 from skforge.prediction.kernel_checks import by_reference
 from skforge.prediction.of_rows import Basis
 from skforge.prediction.predictor import ForestPredictor
@@ -183,8 +184,11 @@ class Kernels:
             return ""
         return f"kernels give {found.value}, and the library {found.expected}"
 
-    def note(self, method: str, X: Any, agreed: bool) -> None:
-        self.door._met.setdefault(method, FormsMet()).add(X, agreed)
+    def note(self, method: str, X: Any, agreed: bool) -> bool:
+        """Keep what was found; return whether further forms would be told apart."""
+        met = self.door._met.setdefault(method, FormsMet())
+        met.add(X, agreed)
+        return len(met) < MOST_FORMS
 
 
 class _NeverChecked:
@@ -240,14 +244,26 @@ def refusal(model: Any) -> str:
     if getattr(last, "verbose", None) and hasattr(last, "estimators_"):
         return "it prints what it does"
     device = getattr(last, "device", None)
+    if hasattr(last, "save_config"):
+        device = _parameters_of(last)["device"]
     if device is not None and str(device).partition(":")[0] != "cpu":
         return "it answers on a GPU"
     return ""
 
 
+def _parameters_of(booster: Any) -> dict[str, str]:
+    """Return what a Booster of XGBoost says of its device and threads."""
+    parameters: dict[str, str] = json.loads(booster.save_config())["learner"][
+        "generic_param"
+    ]
+    return parameters
+
+
 def threads_of(model: Any) -> int | None:
     """Return how many threads kernels may use: as many as the library does."""
     last = vars(model)["steps"][-1][1] if "steps" in vars(model) else model
+    if hasattr(last, "save_config"):
+        return int(_parameters_of(last)["nthread"]) or -1
     if not hasattr(last, "n_jobs"):
         by_one = "GradientBoosting" in type(last).__name__
         by_one &= "Hist" not in type(last).__name__
@@ -258,10 +274,14 @@ def threads_of(model: Any) -> int | None:
     return jobs if isinstance(jobs, int) and jobs > 0 else -1
 
 
-def _strides(array: Any) -> list[int]:
-    """Return the strides of axes with more than one entry; others mean nothing."""
-    sized = zip(array.strides, array.shape, strict=True)
-    return [stride for stride, n in sized if n > 1]
+def _dtype(answer: Any) -> Any:
+    return answer.dtype
+
+
+def _strides(answer: Any) -> list[int]:
+    """Return the strides by which memory is read: not those of one row or column."""
+    pairs = zip(answer.strides, answer.shape, strict=True)
+    return [stride for stride, n in pairs if n > 1 and answer.size]
 
 
 def unlike(answer: Any, expected: Any) -> str:
@@ -274,11 +294,8 @@ def unlike(answer: Any, expected: Any) -> str:
         return next(filter(None, map(unlike, answer, expected)), "")
     if not isinstance(answer, np.ndarray):
         return "an answer that is no array"
-    for name, ours, theirs in (
-        ("dtype", answer.dtype, expected.dtype),
-        ("shape", answer.shape, expected.shape),
-        ("strides", _strides(answer), _strides(expected)),
-    ):
+    for name, look in (("dtype", _dtype), ("shape", np.shape), ("strides", _strides)):
+        ours, theirs = look(answer), look(expected)
         if ours != theirs:
             return f"kernels give {name} {ours}, and the library {theirs}"
     if answer.flags.writeable != expected.flags.writeable:

@@ -19,6 +19,8 @@ class ClassPlan(NamedTuple):
     settings: tuple[str, ...] = ()
     #: Methods that hand out objects by which the model may change later.
     exposes: tuple[str, ...] = ()
+    #: Methods that libraries answer in any case, and why.
+    declines: tuple[tuple[str, str], ...] = ()
 
 
 def _estimator(name: str) -> ClassPlan:
@@ -63,12 +65,16 @@ LIBRARIES: dict[str, dict[str, tuple[ClassPlan, ...]]] = {
         "xgboost.core": (
             ClassPlan(
                 "Booster",
-                changes=(
+                ("inplace_predict",),
+                (
                     *("update", "boost", "load_model", "set_param", "set_attr"),
                     *("load_config", "reset", "__setstate__"),
                     *("load_rabit_checkpoint", "_assign_dmatrix_features"),
                 ),
-                settings=("feature_names", "feature_types", "best_iteration"),
+                ("feature_names", "feature_types", "best_iteration"),
+                declines=(
+                    ("predict", "a DMatrix gives its rows only as sparse copies"),
+                ),
             ),
         ),
     },
@@ -158,6 +164,7 @@ KNOWN = frozenset(
             for name in ("LGBMClassifier", "LGBMRegressor", "LGBMRanker")
         ),
         "lightgbm.basic.Booster",
+        "xgboost.core.Booster",
         *(
             f"catboost.core.{name}"
             for name in (

@@ -16,6 +16,7 @@ from typing import Any
 from skforge.acceleration.around_importlib_bootstrap import (
     answering,
     changing,
+    declining,
     leaving,
 )
 from skforge.acceleration.calls import OWN
@@ -62,6 +63,8 @@ def _patch_module(module: ModuleType) -> None:
             continue  # of another release
         for name in plan.answers:
             _patch_method(kind, name, partial(answering, method=name))
+        for name, why in plan.declines:
+            _patch_method(kind, name, lambda own, a=name, b=why: declining(own, a, b))
         for name in plan.changes:
             _patch_method(kind, name, changing)
         for name in plan.exposes:

@@ -56,6 +56,9 @@ class FormsMet:
         #: By class of rows, what its last form looked like, and whether it agreed.
         self._last: dict[type, tuple[Any, bool]] = {}
 
+    def __len__(self) -> int:
+        return len(self._agreed)
+
     def agreed(self, X: Any) -> bool | None:
         """Tell whether rows like these agreed with the model; None if never met."""
         kind = type(X)

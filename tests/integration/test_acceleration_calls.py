@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,6 +19,7 @@ from skforge.acceleration.kernels import unlike
 from skforge.acceleration.records import GONE, record_of
 from tests.accelerated_models import (
     EAGER,
+    FRAME,
     MODELS,
     X,
     Y,
@@ -24,6 +27,7 @@ from tests.accelerated_models import (
     forest,
     plainly,
     warm,
+    xgb,
 )
 from tests.compared_calls import called
 
@@ -105,6 +109,64 @@ def test_arguments_with_their_defaults_are_none(eager):
     (line,) = skforge.acceleration_report()
     assert line.kernel_calls == 1 and line.library_calls == 5
     assert line.reasons["it has further arguments"] == 3
+
+
+@pytest.mark.parametrize("objective", ["binary:logistic", "multi:softmax"])
+def test_a_booster_of_xgboost_answers_in_place(eager, objective):
+    how = {"objective": objective, "nthread": 1, "max_depth": 3}
+    how |= {"num_class": 2} if objective.startswith("multi") else {}
+    model = xgb.train(how, xgb.DMatrix(FRAME, Y), 4)
+    forms = FRAME, FRAME[:1], X, FRAME[[*"edcba"]], X[:, :3], X[:0]
+    for turn in range(2):
+        if turn:
+            model.update(xgb.DMatrix(FRAME, 1 - Y), 4)
+        calls = [lambda m, rows=rows: m.inplace_predict(rows) for rows in forms]
+        expected = [plainly(call, model) for call in calls]
+        for _ in range(4):
+            for call, wanted in zip(calls, expected, strict=True):
+                answer = called(call, model)
+                assert answer[1:] == wanted[1:]
+                assert answer[1] or unlike(answer[0], wanted[0]) == ""
+        assert by_kernels(model) >= 6
+    alive = weakref.ref(model)
+    del model
+    gc.collect()
+    assert alive() is None
+
+
+def test_a_dmatrix_is_counted_and_left(eager):
+    model = xgb.train({"nthread": 1}, xgb.DMatrix(X, Y), 2)
+    for _ in range(3):
+        model.predict(xgb.DMatrix(X))
+    (line,) = skforge.acceleration_report()
+    assert (line.model, line.library_calls) == ("Booster", 3)
+    assert line.reasons == {"a DMatrix gives its rows only as sparse copies": 3}
+
+
+def test_rows_of_very_many_forms_are_left(eager, monkeypatch):
+    monkeypatch.setattr("skforge.acceleration.kernels.MOST_FORMS", 2)
+    model = forest()
+    for rows in (X, X.astype(np.float32), np.asfortranarray(X)):
+        for _ in range(3):
+            model.predict(rows)
+    assert record_of(model).why == "its rows are of too many forms"
+
+
+def test_labels_in_one_column_have_the_librarys_looks(eager):
+    model = clone(MODELS["catboost"]).fit(X, Y + (X[:, 0] > 1))
+    expected = plainly(lambda m: m.predict(X), model)[0]
+    assert expected.shape == (200, 1)
+    assert unlike(warm(model, method="predict"), expected) == ""
+
+
+def test_what_cannot_be_read_tells_nothing_when_it_goes(eager, capsys, caplog):
+    model = forest()
+    model.init_ = None  # as a model of gradient boosting has it
+    for _ in range(3):
+        model.predict(X)
+    gc.collect()
+    assert record_of(model).state == "left"
+    assert "Exception ignored" not in capsys.readouterr().err
 
 
 def test_calls_of_models_that_are_left_are_counted(eager):
