@@ -60,7 +60,7 @@ KernelKind: TypeAlias = Literal[
 
 #: What kinds of so many levels take on AVX2 beside estimates that AVX-512 decides.
 WITHOUT_MASKS = {
-    ("pieces", 1): 1.3,
+    ("pieces", 1): 1.1,
     # since registers are looked up by blends (Zen 4, ten forests: .4 to 1.1 and .4 to
     # .7 of the estimates)
     **dict.fromkeys([("tile-row", 3), ("tile-row", 4), ("tiles", 3)], 0.85),
