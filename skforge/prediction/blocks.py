@@ -32,7 +32,8 @@ def is_large(X: Any, made: int = 0) -> bool:
     if len(shape := X.shape) != 2:  # a frame counts its rows anew for each
         return False
     n, width = shape
-    return bool(n * made > near_values() or n * width > MOST_VALUES)
+    near = not made or n * made <= near_values()
+    return not near or bool(n * width > MOST_VALUES)
 
 
 def by_blocks(
