@@ -54,7 +54,8 @@ class WholeNumbers:
 
     def __init__(self, forest: Forest) -> None:
         self._names, self._columns = forest.feature_names, forest.whole_columns
-        self._ranges = [whole_range(forest, bits) for _, bits in self._columns]
+        dtype = forest.input_dtype
+        self._ranges = [whole_range(bits, dtype) for _, bits in self._columns]
         self._least, self._most = np.array(self._ranges, np.float64).reshape(-1, 2).T
         self._places = [column for column, _ in self._columns]
 

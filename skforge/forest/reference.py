@@ -180,7 +180,7 @@ def draw_rows(forest: Forest, n: int, seed: int, missing: float = 0.0) -> Array:
         rows[:, feature] = _draw_categories(forest, sets, n, random)
     rows[random.random(rows.shape) < missing] = forest.missing_value
     for column, bits in forest.whole_columns:
-        least, most = whole_range(forest, bits)
+        least, most = whole_range(bits, forest.input_dtype)
         whole = np.round(np.nan_to_num(rows[:, column]))
         rows[:, column] = whole.clip(least, most)
     return rows

@@ -15,11 +15,11 @@ def read_columns(forest: Forest, rows: Any) -> Any:
     return rows[:, :width] if wide else rows
 
 
-def whole_range(forest: Forest, bits: int) -> tuple[int, int]:
+def whole_range(bits: int, dtype: Any) -> tuple[int, int]:
     """Return the least and the greatest whole number that is read of a column."""
     if bits == 1:
         return 0, 1
-    if forest.input_dtype == np.float32:  # onnxruntime rounds to it, as we do
+    if dtype == np.float32:  # onnxruntime rounds to it, as we do
         return -(1 << bits - 1), 1 << bits - 1
     most = 1 << min(bits - 1, 53)
     least = -most if bits < 54 else 1 - most  # 2**53 may be another, rounded

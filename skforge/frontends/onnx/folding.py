@@ -33,7 +33,7 @@ def folded(inner: Forest, place: EnsembleContext) -> Forest:
     plan = _plan(place)
     low, high = (np.full(plan.width, end, plan.dtype) for end in (-np.inf, np.inf))
     for column, bits in place.whole:  # other rows are refused
-        low[column], high[column] = whole_range(bits)
+        low[column], high[column] = whole_range(bits, plan.dtype)
     bounds = Bounds(low, high, np.ones(plan.width, np.bool_))
     used = {plan.columns[i].source for i in np.unique(inner.feature).tolist()}
     # operators may answer infinities otherwise than the numbers beside them
