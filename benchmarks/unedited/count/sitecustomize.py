@@ -5,6 +5,7 @@ Servers end their workers without a word, so that no report at exit would tell o
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import threading
@@ -15,17 +16,22 @@ from pathlib import Path
 def note() -> None:
     from skforge import acceleration_report
 
+    if lines := [line._asdict() for line in acceleration_report()]:
+        file = Path(os.environ["COUNTED"], f"{os.getpid()}.{threading.get_ident()}")
+        file.write_text(json.dumps(lines), encoding="utf-8")
+        file.rename(file.with_name(f"{os.getpid()}.counted"))
+
+
+def keep_noting() -> None:
     while True:
         time.sleep(0.25)
-        if lines := [line._asdict() for line in acceleration_report()]:
-            file = Path(os.environ["COUNTED"], f"{os.getpid()}.part")
-            file.write_text(json.dumps(lines), encoding="utf-8")
-            file.rename(file.with_suffix(".counted"))
+        note()
 
 
 def begin() -> None:
-    threading.Thread(target=note, daemon=True).start()
+    threading.Thread(target=keep_noting, daemon=True).start()
 
 
 begin()
+atexit.register(note)
 os.register_at_fork(after_in_child=begin)
