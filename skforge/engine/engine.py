@@ -102,6 +102,10 @@ class Engine(ByRound, Explained):
         estimate = lru_cache(maxsize=1)(partial(_estimate, summing, target))
         self._estimate = estimate if backend_of(target).native else None
         self._shares = self._shares_of(self.kernels.element)
+        if forest.outputs.graph is not None:
+            from skforge.engine import mlas_routine
+
+            mlas_routine.install()
 
     def _shares_of(self, element: Element) -> Shares:
         chosen = [self.compiler.that_runs(s, element) for _, s in self.kernels.ranges]

@@ -158,7 +158,7 @@ class GraphRunner:
                     "model that was converted."
                 ) from error
             made = made if step.n_outputs > 1 else [made]
-            if sum(array.size for array in made) > _MOST:
+            if sum([array.size for array in made]) > _MOST:
                 raise UnsupportedModelError(
                     f"The {step.name} makes more values than memory holds."
                 )

@@ -241,8 +241,8 @@ OPERATORS: dict[str, ScoreOperator] = {
     **{
         "TopK": _top,
         "CumSum": _running_sum,
-        "Exp": _of(lambda x: mlas.exp(_floats(x))),
+        "Exp": _of(lambda x: mlas.FUNCTIONS["exp"](_floats(x))),
     },
-    "Sigmoid": _of(lambda x: mlas.logistic(_floats(x))),
+    "Sigmoid": _of(lambda x: mlas.FUNCTIONS["logistic"](_floats(x))),
     **{"Linear": _linear, "L1": _by_sum},
 }

@@ -6,6 +6,7 @@ whose order depends on where a row begins in memory, so on its place in the batc
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,11 @@ import numpy as np
 from skforge._typing import Array
 
 _F = np.float32
-_HIGHEST, _LOWEST = _F(88.7762626647950), _F(-103.9720840454)
-_ROUND = _F(12582912.0)  # adding it rounds to whole numbers, in the lowest bits
-_LOG2_E = _F(1.44269504088896341)
-_LN2_HIGH, _LN2_LOW = _F(-6.93145752e-1), _F(-1.42860677e-6)
-_POWERS = tuple(
+HIGHEST, LOWEST = _F(88.7762626647950), _F(-103.9720840454)
+ROUND = _F(12582912.0)  # adding it rounds to whole numbers, in the lowest bits
+LOG2_E = _F(1.44269504088896341)
+LN2_HIGH, LN2_LOW = _F(-6.93145752e-1), _F(-1.42860677e-6)
+POWERS = tuple(
     _F(float.fromhex(text))
     for text in (
         *("0x1.694000p-10", "0x1.125edcp-7", "0x1.555b5ap-5", "0x1.555450p-3"),
@@ -25,7 +26,7 @@ _POWERS = tuple(
     )
 )
 #: Numerator and denominator of the logistic function, by falling powers of x * x.
-_ABOVE, _BELOW = (
+ABOVE, BELOW = (
     tuple(map(_F, numbers))
     for numbers in (
         (4.37031012579801e-11, 1.15627324459942e-07, 6.08574864600143e-05,
@@ -34,7 +35,7 @@ _ABOVE, _BELOW = (
          1.70198817374094e-03, 1.16817656904453e-01, 9.93151921023180e-01),
     )
 )  # fmt: skip
-_ONE, _LEAST = np.int32(0x3F800000), np.int32(-0x3F000000)  # bits of 1.0; of 2**-126
+ONE, LEAST = np.int32(0x3F800000), np.int32(-0x3F000000)  # bits of 1.0; of 2**-126
 
 
 def multiply_add(a: Any, b: Any, c: Any) -> Array:
@@ -51,23 +52,23 @@ def multiply_add(a: Any, b: Any, c: Any) -> Array:
 
 
 def exp(x: Array) -> Array:
-    x = np.where(x > _HIGHEST, _HIGHEST, np.where(x < _LOWEST, _LOWEST, x))
-    rounded = multiply_add(x, _LOG2_E, _ROUND)
-    whole = rounded - _ROUND
-    rest = multiply_add(whole, _LN2_HIGH, x)
-    rest = multiply_add(whole, _LN2_LOW, rest)
+    x = np.where(x > HIGHEST, HIGHEST, np.where(x < LOWEST, LOWEST, x))
+    rounded = multiply_add(x, LOG2_E, ROUND)
+    whole = rounded - ROUND
+    rest = multiply_add(whole, LN2_HIGH, x)
+    rest = multiply_add(whole, LN2_LOW, rest)
     exponent = rounded.view(np.int32) << 23
-    normal = np.clip(exponent, _LEAST, _ONE)
+    normal = np.clip(exponent, LEAST, ONE)
     # two factors, as the exponent of one does not reach the least numbers
-    first, second = ((bits + _ONE).view(_F) for bits in (exponent - normal, normal))
-    power = _polynomial(_POWERS, rest)
+    first, second = ((bits + ONE).view(_F) for bits in (exponent - normal, normal))
+    power = _polynomial(POWERS, rest)
     return np.asarray(multiply_add(power, rest * first, first) * second)
 
 
 def logistic(x: Array) -> Array:
     x = np.where(x > 18, _F(18), np.where(x < -18, _F(-18), x))
     square = x * x
-    above, below = (_polynomial(numbers, square) for numbers in (_ABOVE, _BELOW))
+    above, below = (_polynomial(numbers, square) for numbers in (ABOVE, BELOW))
     return np.maximum(above * x / below + _F(0.5), _F(0))
 
 
@@ -76,6 +77,10 @@ def _polynomial(numbers: tuple[Any, ...], x: Array) -> Array:
     for number in numbers[1:]:
         result = multiply_add(result, x, number)
     return result
+
+
+#: What graphs call. :mod:`skforge.engine.mlas_routine` puts machine code in its place.
+FUNCTIONS: dict[str, Callable[[Array], Array]] = {"exp": exp, "logistic": logistic}
 
 
 def in_order(x: Array, axis: int) -> Array:

@@ -12,8 +12,10 @@ import scipy.sparse
 
 import skforge
 from skforge import CompiledForest, Schedule, compile_forest, load_forest
-from skforge.exceptions import InvalidInputError
+from skforge.engine import mlas_routine
+from skforge.exceptions import CompilerError, InvalidInputError
 from skforge.forest.reference import reference_leaves, reference_raw
+from skforge.outputs import mlas
 from skforge.tuning import Tuner
 from tests.onnx_models import (
     BLOCKED,
@@ -316,3 +318,26 @@ def test_a_forest_that_reads_nothing_takes_wide_rows():
     forest = check(model, rows, compiled=True)
     assert forest.n_features == 1
     assert_same_bits(reference_raw(forest, rows), reference_raw(forest, rows[:, :1]))
+
+
+@pytest.mark.parametrize("name", ["exp", "logistic"])
+def test_machine_code_of_functions_has_the_bits_of_numpys(name):
+    mlas_routine.install()
+    bits = np.arange(0, 0x7F800001, 65_521, dtype=np.int64)
+    x = np.concatenate([bits, bits + 0x80000000]).astype(np.uint32).view(np.float32)
+    x = np.concatenate([x, np.linspace(-110, 95, 9_999, dtype=np.float32)])
+    with np.errstate(all="ignore"):
+        expected = getattr(mlas, name)(x)
+    assert mlas.FUNCTIONS[name](x).tobytes() == expected.tobytes()
+    assert mlas.FUNCTIONS[name](x[::2]).tobytes() == expected[::2].tobytes()
+    assert np.isnan(mlas.FUNCTIONS[name](np.float32([np.nan]))).all()
+
+
+def test_graphs_go_without_a_compiler(monkeypatch):
+    def refused(*args):
+        raise CompilerError("no executable memory")
+
+    monkeypatch.setattr(mlas_routine, "routine", lambda *args: refused)
+    mlas_routine.install()
+    x = np.linspace(-3, 3, 50, dtype=np.float32)
+    assert mlas.FUNCTIONS["exp"](x).tobytes() == mlas.exp(x).tobytes()
