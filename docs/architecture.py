@@ -149,7 +149,7 @@ PARTS = (
         "Frontends",
         "models of other libraries",
         ("skforge.frontends",),
-        *(12, 0, 1),
+        *(11, 0, 0),
     ),
     Part(
         "Outputs",
