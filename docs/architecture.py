@@ -155,7 +155,7 @@ PARTS = (
         "Outputs",
         "scores to answers",
         ("skforge.outputs",),
-        *(12, 2, 2),
+        *(12, 0, 2),
     ),
     Part(
         "Forest",
