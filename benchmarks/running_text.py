@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from statistics import geometric_mean, median
 
-from benchmarks import accelerated, harness, own_tests
+from benchmarks import accelerated, harness
 from benchmarks.harness import Document
 from skforge.exceptions import duration
 
@@ -355,11 +355,6 @@ def program_table(folder: Path) -> list[str]:
     return accelerated.programs_table(harness.stored(folder, "accelerated"))
 
 
-def tests_table(folder: Path) -> list[str]:
-    """Return the table of the libraries' own tests."""
-    return own_tests.tests_table(harness.stored(folder, "own_tests"))
-
-
 def by_rows(model: Document) -> dict[int, dict[str, Document]]:
     """Return the timed cells of one thread, by rows and system."""
     found: dict[int, dict[str, Document]] = {}
@@ -492,10 +487,7 @@ def gpu_table(folder: Path) -> list[str]:
 TABLES: dict[str, dict[str, Callable[[Path], list[str]]]] = {
     "docs/when_not.md": {"texts": text_table, "near": near_table},
     "docs/serving.md": {"starts": start_table},
-    "docs/without_changing_a_line.md": {
-        "programs": program_table,
-        "tests": tests_table,
-    },
+    "docs/without_changing_a_line.md": {"programs": program_table},
     "docs/gpu.md": {"gpu": gpu_table},
     "docs/export.md": {"exported": export_table},
 }
