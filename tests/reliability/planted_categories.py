@@ -326,9 +326,9 @@ def gaps_of_catboost(t: Trial) -> None:
 @fault(
     "null-number-of-catboost",
     "Arrow's null read as 0",
-    "engine.hashed_rows:_write_numbers",
-    "rows[missing, index] = np.nan",
-    "rows[missing, index] = 0.0",
+    "forest.frames:write_numbers",
+    "rows[gaps, place] = np.nan",
+    "rows[gaps, place] = 0.0",
 )
 def nulls_of_catboost(t: Trial) -> None:
     X = towns().astype({"town": object})

@@ -83,9 +83,9 @@ def blocks_of_whole_numbers(t: Trial) -> None:
 @fault(
     "nullable-null-as-zero",
     "pandas' NA read as 0",
-    "sources.pandas_blocks:_nullable",
-    "rows[missing, place] = np.nan",
-    "rows[missing, place] = 0.0",
+    "forest.frames:write_numbers",
+    "rows[gaps, place] = np.nan",
+    "rows[gaps, place] = 0.0",
 )
 def nullable_columns(t: Trial) -> None:
     X = frame(numbers())
@@ -99,9 +99,9 @@ def nullable_columns(t: Trial) -> None:
 @fault(
     "arrow-null-as-zero",
     "Arrow's null read as 0",
-    "forest.frames:FrameColumns.numbers",
-    "numbers[gaps, i] = np.nan",
-    "numbers[gaps, i] = 0.0",
+    "forest.frames:write_numbers",
+    "rows[gaps, place] = np.nan",
+    "rows[gaps, place] = 0.0",
 )
 def tables_with_nulls(t: Trial) -> None:
     X = frame(np.random.default_rng(0).integers(-9, 9, (240, 3)).astype(float))
@@ -235,7 +235,7 @@ def infinite_rows(t: Trial) -> None:
 @fault(
     "limit-of-zeros-in-tables",
     "a small number counted as 0",
-    "sources.lightgbm:LightGBMBoosterSource.read",
+    "sources.lightgbm:LightGBMBoosterSource.passed_on",
     'compares = is_table(X) or type(X).__name__ == "csr_matrix"',
     'compares = type(X).__name__ == "csr_matrix"',
     named="CHANGELOG, Wrong predictions, LightGBM and tables",
@@ -258,11 +258,11 @@ def zeros_of_lightgbm() -> tuple[Any, Any]:
 @fault(
     "limit-of-zeros-in-csr",
     "a small number counted as 0",
-    "sources.lightgbm:LightGBMBoosterSource.read",
+    "sources.lightgbm:LightGBMBoosterSource.passed_on",
     'compares = is_table(X) or type(X).__name__ == "csr_matrix"',
     "compares = is_table(X)",
     "sources.lightgbm:_by_row",
-    "if most_entries(rows) > 1 or _has_limit(rows.data):",
+    "if most_entries(rows) > 1 or plain.has_limit(X, rows.data):",
     "if most_entries(rows) > 1:",
     named="CHANGELOG, Wrong predictions, LightGBM and CSR rows",
 )
