@@ -169,6 +169,8 @@ class Kernels:
             return f"the library warns: {caught[0].message}"
         if not self.in_order:
             expected = self.expected(model, method, X)
+        if isinstance(expected, np.memmap):  # of a model that lies in a mapped file
+            return "the library answers with an array of a mapped file"
         self.differs = True
         if why := unlike(answer, expected):
             return why

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import joblib
 import numpy as np
 import pytest
 from sklearn import ensemble
@@ -157,6 +158,16 @@ def test_labels_in_one_column_have_the_librarys_looks(eager):
     expected = plainly(lambda m: m.predict(X), model)[0]
     assert expected.shape == (200, 1)
     assert unlike(warm(model, method="predict"), expected) == ""
+
+
+def test_a_model_in_a_mapped_file_is_left_without_a_complaint(eager, tmp_path, caplog):
+    joblib.dump(clone(MODELS["lightgbm"]).fit(X, Y), tmp_path / "model.joblib")
+    model = joblib.load(tmp_path / "model.joblib", mmap_mode="r")
+    assert isinstance(plainly(lambda m: m.predict(X), model)[0], np.memmap)
+    for _ in range(3):
+        assert isinstance(model.predict(X), np.memmap)
+    assert "Please report" not in caplog.text
+    assert by_kernels(model) == 0
 
 
 def test_what_cannot_be_read_tells_nothing_when_it_goes(eager, capsys, caplog):
