@@ -217,6 +217,10 @@ class Engine(ByRound, Explained):
         if any(self.kernels.first_rows[n] <= FEW_ROWS for n in numbers):
             self._keep_entry("raw")
             self._keep_entry("transformed")
+        if self.forest.outputs.graph is not None:
+            from skforge.engine import mlas_routine
+
+            mlas_routine.load()
         self.plan_threads(self.n_jobs)
         return self
 

@@ -28,12 +28,19 @@ def install() -> None:
     mlas.FUNCTIONS.update({name: partial(_computed, name) for name in _NUMPY})
 
 
+def load() -> None:
+    """Compile what graphs compute with, or read it from the cache."""
+    for function in [*mlas.FUNCTIONS.values()]:
+        function(np.zeros(1, np.float32))
+
+
 def _computed(name: str, x: Array) -> Array:
     x = np.ascontiguousarray(x)
     out = np.empty_like(x)
     try:
         routine(_function, name)(1, x.size, x, out)
     except CompilerError:  # NumPy needs no compiler
+        mlas.FUNCTIONS.update(_NUMPY)  # to try again in each call would take longer
         return _NUMPY[name](x)
     return out
 

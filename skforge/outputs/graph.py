@@ -8,6 +8,7 @@ and labels of each ensemble, then constants, then the outputs of each step.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -113,6 +114,9 @@ class GraphRunner:
 
     def __call__(self, raw: Array, wanted: tuple[int, ...]) -> list[Any]:
         """Return values for the sums of leaves of some rows."""
+        if not len(raw):  # some operators take none: a row tells how answers look
+            of_one = self(np.zeros((1, raw.shape[1]), raw.dtype), wanted)
+            return [array[:, :0] if rows_axis(array) else array[:0] for array in of_one]
         if wanted not in self._plans:
             self._plans[wanted] = self._plan(wanted)
         with np.errstate(all="ignore"):
@@ -209,7 +213,8 @@ def values(raw: Any, spec: OutputSpec, on: Any) -> Any:
 def places(raw: Any, spec: OutputSpec, on: Any) -> Any:
     runner = runner_of(spec.graph)
     (chosen,) = _run(runner, raw, (runner.program.places,))
-    return chosen.reshape(len(raw), -1)
+    columns = chosen.size // len(raw) if len(raw) else math.prod(chosen.shape[1:])
+    return chosen.reshape(len(raw), columns)
 
 
 def width(spec: OutputSpec, n_outputs: int) -> int:

@@ -152,6 +152,9 @@ def test_graphs_of_converters_have_the_bits_of_onnxruntime(name):
     rows[::9, 1] = np.nan
     for some in (rows, rows[:2], rows[5:6]):
         assert_equal_answers(model, forest, some)
+    for one, none in zip(*(answers_of(forest, rows[:n]) for n in (1, 0)), strict=True):
+        pairs = zip(one, none, strict=True) if type(one) is list else [(one, none)]
+        assert all(x.dtype == y.dtype and x[:0].shape == y.shape for x, y in pairs)
     arrays: dict[str, Any] = {}
     stored = forest_in(forest_out(forest, arrays), arrays)
     assert_equal_answers(model, stored, rows)
