@@ -397,14 +397,24 @@ class Source:
         return None
 
     def tried(self, X: Any, method: str) -> Any:
-        if self.stored is not None and kind_of(X) == "batch":
-            from pyarrow import Table
-
-            X = Table.from_batches([X])  # the same rows, in a class with more support
-        return self._rows(X, method)
+        if self.stored is None:
+            return self._rows(X, method)
+        X = self._of_batch(X) if kind_of(X) == "batch" else X
+        rows = self._rows(X, method)
+        return self._unaided(X, method) if rows is None else rows
 
     def _rows(self, X: Any, method: str) -> Any:
         return self.taken(self.read(X))
+
+    def _of_batch(self, batch: Any) -> Any:
+        """Return the rows of a batch in a class that is read in more ways."""
+        from pyarrow import Table
+
+        return Table.from_batches([batch])
+
+    def _unaided(self, X: Any, method: str) -> Any:
+        """Return rows that a live model would have to read, as its library does."""
+        return None
 
     def taken(self, read: ReadArray | None) -> Array | None:
         """Return rows that were read, and warn; None if the model must see them."""

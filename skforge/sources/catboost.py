@@ -94,20 +94,22 @@ class CatBoostSource(Source):
         if hasattr(X, "tocsr"):
             return None
         if 0 in np.shape(X):
-            if self.stored is None or np.shape(X) != (0, self.forest.n_columns):
-                return None
+            return None
+        read = self.read(self._selected(X))
+        return None if read is None else read[0]
+
+    def _unaided(self, X: Any, method: str) -> Any:
+        if np.shape(X) == (0, self.forest.n_columns):
             return np.empty((0, self.forest.n_features), np.float32)
-        if self.stored is not None and np.ndim(X) == 1 and len(X):
+        if np.ndim(X) == 1 and len(X):
             what = f"{method} of one row without a second axis"
-            self.stored.refuse(what, "Use X.reshape(1, -1).")
-        X = self._selected(X)
-        read = self.read(X)
-        if read is not None:
-            return read[0]
+            self.held.refuse(what, "Use X.reshape(1, -1).")
+        if hasattr(X, "tocsr") or self.forest.is_encoded or 0 in np.shape(X):
+            return None
         with suppress(InvalidInputError):
+            X = self._selected(X)
             X = plain.dense_columns(X) if frames.is_pandas(X) else X
-            numeric = self.stored is not None and not self.forest.is_encoded
-            return prepare_rows(self.forest, X) if numeric else None
+            return prepare_rows(self.forest, X)
         return None
 
     def _selected(self, X: Any) -> Any:

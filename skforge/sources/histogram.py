@@ -126,11 +126,7 @@ class HistGradientBoostingSource(SklearnSource):
         if not self._coded:
             rows = self._validated(X, dtype=[np.float64], ensure_all_finite=False)
             return rows if rows.dtype.isnative else None  # it refuses others by itself
-        if self.model is None:  # it has no encoder, which takes columns by name
-            names = [*map(str, getattr(self.stored, "feature_names_in_", ()))]
-            framed = names and (is_pandas(X) or is_table(X))
-            if framed and {*names}.issubset(labels_of(X)):
-                X = X.select(names) if kind_of(X) == "pyarrow" else X[names]
+        if not self._columns:  # there is no encoder
             return super()._rows(X, method)
         self._check_fitted()
         try:
@@ -147,6 +143,15 @@ class HistGradientBoostingSource(SklearnSource):
                 values[known] = table[codes[known].astype(np.intp)]
             rows[:, column.feature] = values
         return rows
+
+    def _unaided(self, X: Any, method: str) -> Any:
+        names = [*map(str, getattr(self.held, "feature_names_in_", ()))]
+        framed = names and self._coded and (is_pandas(X) or is_table(X))
+        if not framed or not {*names}.issubset(labels_of(X)):
+            return None
+        # its encoder takes columns by name
+        X = X.select(names) if kind_of(X) == "pyarrow" else X[names]
+        return self._rows(X, method)
 
     def spec_of_stage(self, spec: AnswerSpec) -> AnswerSpec:
         """Sum probabilities by row: it copies the scores of a stage to C order."""

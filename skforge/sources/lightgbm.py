@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from skforge._compat import cached_property
 from skforge.engine.rows import prepare_rows
 from skforge.exceptions import warn
 from skforge.forest import frames
 from skforge.forest.arrays import ZERO_THRESHOLD
 from skforge.forest.forest import Forest
-from skforge.forest.frames import is_pandas, is_plain, is_table, kind_of
+from skforge.forest.frames import is_pandas, is_plain, is_table
 from skforge.forest.sparse_rows import most_entries
 from skforge.sources import plain
 from skforge.sources.base import Answers, Array, Source, register
@@ -61,13 +62,6 @@ class LightGBMBoosterSource(Source):
 
     def _rows(self, X: Any, method: str) -> Any:
         """Accept numbers; a live LightGBM handles everything else."""
-        if self.stored is not None:
-            if is_table(X):
-                return self._of_table(X)
-            if is_pandas(X) and self._categories.lists:
-                return prepare_rows(self.forest, X)
-            X = _usual(self._validated(X))
-            X = plain.rare_numbers(X) if type(X) is np.ndarray else X
         if type(X) is np.ndarray:
             if X.ndim != 2 or not is_plain(X.dtype):
                 return None
@@ -81,6 +75,15 @@ class LightGBMBoosterSource(Source):
         else:
             return None
         return X if X is not None and self._fits(X) else None
+
+    def _unaided(self, X: Any, method: str) -> Any:
+        if is_table(X):
+            return self._of_table(X)
+        if is_pandas(X) and self._categories.lists:
+            return prepare_rows(self.forest, X)
+        X = _usual(self._validated(X))
+        X = plain.rare_numbers(X) if type(X) is np.ndarray else X
+        return LightGBMBoosterSource._rows(self, X, method)
 
     def _of_table(self, X: Any) -> Any:
         rows = None if _has_half(X) else prepare_rows(self.forest, X)
@@ -146,11 +149,7 @@ class LightGBMSource(LightGBMBoosterSource):
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
         self._warns = hasattr(model, "feature_names_in_")
-        if self.stored is not None:
-            self._validator = self.stored.validator()
-            classifier = "predict_proba" in self.stored.methods
-        else:
-            classifier = hasattr(model, "predict_proba")
+        classifier = hasattr(model, "predict_proba")
         #: Whether it predicts raw scores and warns about it.
         self._has_no_labels = classifier and not forest.classifies
         if self._has_no_labels:
@@ -168,22 +167,27 @@ class LightGBMSource(LightGBMBoosterSource):
         return reading and replace(reading, lists=True)
 
     def tried(self, X: Any, method: str) -> Any:
-        if self.stored is not None and kind_of(X) == "batch":
-            # scikit-learn's check makes an array of it, whose whole numbers become
-            # float32; a Booster takes no batches
-            values = np.asarray(X)
-            X = values if is_plain(values.dtype) else X
-        return super().tried(X, method)
-
-    def _rows(self, X: Any, method: str) -> Any:
-        """Accept numbers; the names of data frames are not checked."""
-        if self.model is not None and self._warns and not hasattr(X, "iloc"):
-            return None  # the wrapper itself warns about missing names
-        rows = super()._rows(X, method)
+        rows = super().tried(X, method)
         predicts = method in ("predict", "predict_proba")
         if self._has_no_labels and predicts and rows is not None:
             _log(_NO_LABELS)
         return rows
+
+    def _of_batch(self, batch: Any) -> Any:
+        # scikit-learn's check makes an array of it, whose whole numbers become
+        # float32; a Booster takes no batches
+        values = np.asarray(batch)
+        return values if is_plain(values.dtype) else super()._of_batch(batch)
+
+    def _rows(self, X: Any, method: str) -> Any:
+        """Accept numbers; the names of data frames are not checked."""
+        if self._warns and not hasattr(X, "iloc"):
+            return None  # the wrapper itself warns about missing names
+        return super()._rows(X, method)
+
+    @cached_property
+    def _validator(self) -> Any:
+        return self.held.validator()
 
     def _validated(self, X: Any) -> Any:
         from sklearn.utils.validation import validate_data

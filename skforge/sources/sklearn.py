@@ -353,13 +353,16 @@ class _OverTreesSource(SklearnSource):
         return NanRules(all(get_tags(tree).input_tags.allow_nan for tree in trees))
 
     def _rows(self, X: Any, method: str) -> Any:
-        from sklearn.utils.validation import check_array
 
-        if self.model is not None and (self.warning or not hasattr(X, "tocsr")):
+        if self.warning or not hasattr(X, "tocsr"):
             return None  # usual rows were read: it warns and raises by itself
         X = self._as_trees_get(X)
-        if self.model is not None and X.dtype.kind not in "fiub":
-            return None
+        return self._sparse(X) if X.dtype.kind in "fiub" else None
+
+    def _unaided(self, X: Any, method: str) -> Any:
+        from sklearn.utils.validation import check_array
+
+        X = self._as_trees_get(X)
         if hasattr(X, "tocsr"):
             rows = self._sparse(X)
         else:
@@ -367,7 +370,7 @@ class _OverTreesSource(SklearnSource):
                 values = X.astype(np.float32, copy=False)
             taken = self._takes(values) or self._takes_none(X, values)
             rows = values if taken else None
-        if rows is None and self.stored is not None:
+        if rows is None:
             nan = self.declines == "infinite" and not hasattr(X, "tocsr")
             check_array(  # raises as its trees do, unless there are duplicates
                 X,

@@ -55,13 +55,14 @@ class _XGBoostRows(Source):
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
         self.answers = replace(self.answers, flat_leaves=forest.n_trees < 2)
-        self._booster = self.model
+        live = getattr(self.model, "get_booster", lambda: self.model)()
+        #: What has the names of columns.
+        self._booster: Any = self.rules if live is None else live
 
     @property
     def _names(self) -> tuple[str, ...] | None:
         """Feature names; those of a live Booster may change at any time."""
-        known = self.rules.feature_names
-        names = known if self.model is None else self._booster.feature_names
+        names = self._booster.feature_names
         return None if names is None else tuple(map(str, names))
 
     @cached_property
@@ -131,8 +132,6 @@ class _XGBoostRows(Source):
     def _given(self, X: Any, method: str) -> Any:
         """Return sequences as arrays, and numbers without a second axis as a column."""
         X = plain.array_of(X) if isinstance(X, (list, tuple)) else X
-        if self.stored is not None and isinstance(X, np.ndarray) and X.dtype.isnative:
-            X = plain.rare_numbers(np.asarray(X))  # not native: XGBoost misreads them
         if method == "apply":
             self._refuse_wide(X)
         elif type(X) is np.ndarray and X.ndim == 1:
@@ -155,12 +154,18 @@ class _XGBoostRows(Source):
         # XGBoost reads only the values of subclasses such as GeoDataFrame
         if type(X).__name__ not in ("DataFrame", "Table"):
             return None
-        if self.stored is not None and is_pandas(X):
-            dense = plain.dense_columns(X)
-            if dense is not X:
-                warn("Sparse arrays from pandas are converted into dense.")
-            X = dense
         return self._plain.by_column(X) if self._plain else None
+
+    def _unaided(self, X: Any, method: str) -> Any:
+        X = plain.array_of(X) if isinstance(X, (list, tuple)) else X
+        given = X
+        if isinstance(X, np.ndarray) and X.dtype.isnative:  # XGBoost misreads others
+            X = plain.rare_numbers(np.asarray(X))
+        elif type(X).__name__ == "DataFrame" and is_pandas(X):
+            X = plain.dense_columns(X)
+            if X is not given:
+                warn("Sparse arrays from pandas are converted into dense.")
+        return None if X is given else self._rows(X, method)
 
     def _of_sparse(self, X: Any, method: str, strict: bool) -> Any:
         # other formats have no names, and XGBoost makes a DMatrix of them
@@ -183,11 +188,6 @@ class XGBoostSource(_XGBoostRows):
     classes = ("xgboost.sklearn.XGBModel",)
     kind = "xgboost"
 
-    def __init__(self, model: Any, forest: Forest) -> None:
-        super().__init__(model, forest)
-        if self.stored is None:
-            self._booster = model.get_booster()
-
     @classmethod
     def rules_of(cls, model: Any) -> XGBoostRules:
         # up to XGBoost 3.2, DART keeps the trees in an inner gbtree
@@ -204,14 +204,14 @@ class XGBoostSource(_XGBoostRows):
         return [model.missing, *BoosterSource.traces(model.get_booster())]
 
     def rows(self, X: Any, method: str) -> Any:
-        if self.stored is not None and self._n_dropped(X):
+        if self._n_dropped(X):
             if (rows := self.tried(X, method)) is not None:
                 return rows
             X = X.drop(columns=self.rules.dropped)
         return super().rows(X, method)
 
     def call(self, method: str, X: Any, **params: Any) -> Any:
-        if self.stored is not None and self._n_dropped(X):
+        if self._n_dropped(X):
             X = X.drop(columns=self.rules.dropped)
         return super().call(method, X, **params)
 
