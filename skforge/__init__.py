@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from skforge.acceleration.report import acceleration_report as acceleration_report
     from skforge.compiler.schedule.schedule import Schedule as Schedule
     from skforge.compiler.target import Target as Target
-    from skforge.engine.module import compile_forest as compile_forest
     from skforge.estimators import CompiledForest as CompiledForest
     from skforge.explainer import TreeExplainer as TreeExplainer
     from skforge.exporters.api import export as export
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from skforge.frontends import load_forest as load_forest
     from skforge.frontends.builder import ForestBuilder as ForestBuilder
     from skforge.inspection import partial_dependence as partial_dependence
+    from skforge.modules.compiled import compile_forest as compile_forest
     from skforge.persistence.artifact import save as save
     from skforge.persistence.convert import convert as convert
     from skforge.persistence.loading import load as load
@@ -45,7 +45,7 @@ _HOME = {
     "accelerate": "skforge.acceleration.api",
     "accelerated": "skforge.acceleration.api",
     "acceleration_report": "skforge.acceleration.report",
-    "compile_forest": "skforge.engine.module",
+    "compile_forest": "skforge.modules.compiled",
     "convert": "skforge.persistence.convert",
     "export": "skforge.exporters.api",
     "load": "skforge.persistence.loading",

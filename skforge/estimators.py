@@ -21,9 +21,9 @@ from skforge.compiler.target import Target
 from skforge.display.notebook import Displayed
 from skforge.engine.cpu.threads import resolve_n_jobs
 from skforge.engine.engine import MethodName
-from skforge.engine.module import CompiledModule
 from skforge.exceptions import InvalidInputError
 from skforge.frontends.base import is_search, last_step, unwrap
+from skforge.modules.compiled import CompiledModule
 from skforge.prediction.delegation import fitted_model, validated
 from skforge.prediction.fitting import make, table_of
 from skforge.prediction.shadow import shadow_state

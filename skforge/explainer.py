@@ -17,7 +17,6 @@ from skforge._container import container_bytes, container_from
 from skforge._docs import documented
 from skforge._typing import Array
 from skforge._version import __version__, check_release
-from skforge.engine.module import CompiledModule
 from skforge.estimators import CompiledForest
 from skforge.exceptions import (
     InvalidInputError,
@@ -29,6 +28,7 @@ from skforge.forest.forest import Forest
 from skforge.forest.means import Means, explained
 from skforge.frontends.content import check_file
 from skforge.frontends.pipeline.split import divided_steps
+from skforge.modules.compiled import CompiledModule
 from skforge.persistence.artifact import from_bytes, to_bytes
 from skforge.runtime.records import entry
 from skforge.sources.base import given_names

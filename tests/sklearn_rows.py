@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from skforge.compiler.schedule.schedule import Schedule
-from skforge.engine.module import compile_forest
 from skforge.forest.reference import draw_rows, reference_leaves, reference_raw
+from skforge.modules.compiled import compile_forest
 
 #: More than one kernel: the default table, and lanes of rows under blocks.
 VECTORISED = (

@@ -53,6 +53,8 @@ LAYERS = (
         "skforge.gpu.backend",
         "skforge.gpu.runtime",
     ),
+    ("skforge.rows",),
+    ("skforge.modules",),
     ("skforge.sources",),
     (
         "skforge.gpu.cost_model",
@@ -239,10 +241,10 @@ def test_doors_are_there_and_needed(door):
 NAME_GPUS = {
     "skforge.cli": "what users type and read",
     "skforge.compiler.backend": "where the part of GPUs is",
-    "skforge.engine.auto": "a CPU and a GPU, for one model",
     "skforge.compiler.schedule": "schedules are of CPUs or of GPUs",
     "skforge.compiler.target": "Target.cuda, Target.hip",
     "skforge.exporters.c_source": "the emitter of C++, whose statements are also C's",
+    "skforge.modules.auto": "a CPU and a GPU, for one model",
     "skforge.persistence.stored_tuner": "ScheduleSpace.gpu",
     "skforge.prediction.choose_targets": 'what target="auto" is',
     "skforge.prediction.fitting": "the time of a search, for both",
@@ -257,16 +259,33 @@ GPUS = re.compile(r"gpus?(?![a-z])|cuda|rocm|cupy|(?<![a-z])hip(?![a-z])")
 PUBLIC = re.compile(r"gpu_?dimensions?|gpu_min_rows|__cuda_array_interface__")
 
 
-def names_of_gpus(source: str) -> list[str]:
+FRAMES = re.compile(r"pandas|polars|pyarrow")
+
+
+def names_in(source: str) -> list[str]:
     """Return the names in code and in its strings that are no sentences."""
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    words = [
+    return [
         token.string.lower()
         for token in tokens
         if token.type == tokenize.NAME
         or (token.type == tokenize.STRING and " " not in token.string)
     ]
-    return [word for word in words if GPUS.search(PUBLIC.sub("", word))]
+
+
+def names_of_gpus(source: str) -> list[str]:
+    return [word for word in names_in(source) if GPUS.search(PUBLIC.sub("", word))]
+
+
+@pytest.mark.parametrize("folder", ["forest", "compiler", "gpu", "outputs", "engine"])
+def test_below_the_readers_of_rows_there_are_only_numbers(folder):
+    below = {
+        m: f for m, f in MODULES.items() if f"{m}.".startswith(f"skforge.{folder}.")
+    }
+    assert len(below) > 5
+    for module, file in below.items():
+        words = names_in(file.read_text(encoding="utf-8"))
+        assert not any(map(FRAMES.search, words)), module
 
 
 def test_what_names_gpus_is_in_their_folder():

@@ -27,7 +27,7 @@ from skforge.forest.reference import draw_rows
 from skforge.frontends.base import is_a, is_compiled
 
 if TYPE_CHECKING:
-    from skforge.engine.module import CompiledModule
+    from skforge.modules.compiled import CompiledModule
 
 
 def estimator_pairs(fast: Any) -> list[Pair]:

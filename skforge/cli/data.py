@@ -17,9 +17,9 @@ from skforge.cli.errors import either, warn
 from skforge.cli.models import forest_of, live_model
 from skforge.cli.report import RowArray
 from skforge.cli.tables import Batch, columns_of, merged, open_table
-from skforge.engine.rows import prepare_rows
 from skforge.exceptions import InvalidInputError, plural, shortened
 from skforge.frontends.base import is_compiled
+from skforge.rows.prepare import prepare_rows
 from skforge.sources.row_spec import RowSpec, row_spec
 
 

@@ -20,7 +20,6 @@ from skforge.exceptions import (
     with_article,
 )
 from skforge.forest.forest import Forest
-from skforge.forest.frames import coded_columns, is_pandas, placed
 from skforge.frontends.base import is_a, is_compiled, unwrap
 from skforge.frontends.members import has_members
 from skforge.prediction.answers import as_array
@@ -31,6 +30,7 @@ from skforge.prediction.parameters import Parameters
 from skforge.prediction.predictor import ForestPredictor
 from skforge.prediction.shadow import shadow_state
 from skforge.prediction.verification import verify
+from skforge.rows.frames import coded_columns, is_pandas, placed
 from skforge.sources.base import adapter_of
 from skforge.sources.fitted import is_estimator, model_of
 from skforge.sources.row_spec import row_spec
@@ -79,7 +79,7 @@ def _unpickled(path: Path) -> Any:
 
 
 def _check_model(path: Path, model: Any) -> None:
-    from skforge.engine.module import CompiledModule
+    from skforge.modules.compiled import CompiledModule
     from skforge.prediction.delegation import is_fitted
     from skforge.sources.files import ForestSource
 
@@ -181,7 +181,7 @@ def live_model(model: Any) -> Any:
 
 def forest_of(model: Any) -> Forest:
     from skforge import load_forest
-    from skforge.engine.module import CompiledModule
+    from skforge.modules.compiled import CompiledModule
 
     if is_compiled(model):
         model = model.forest_

@@ -28,7 +28,7 @@ from skforge.prediction.answers import as_array
 from skforge.tuning.search.ranges import merged
 
 if TYPE_CHECKING:
-    from skforge.engine.module import CompiledModule
+    from skforge.modules.compiled import CompiledModule
 
 
 TimedCall = Callable[[], object]

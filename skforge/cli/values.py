@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from skforge._typing import Array
-from skforge.forest.frames import numbers_in
+from skforge.rows.frames import numbers_in
 
 #: Texts of missing values in files, which are those of pandas.
 _MISSING = {

@@ -27,8 +27,8 @@ from skforge.exceptions import (
     with_article,
 )
 from skforge.forest.arrays import dropped_name
-from skforge.forest.frames import is_category
 from skforge.prediction.answers import Answer, Array, described
+from skforge.rows.frames import is_category
 from skforge.sources.row_spec import RowSpec, row_spec
 
 if TYPE_CHECKING:

@@ -34,7 +34,6 @@ from skforge.engine.kernels import (
     RangeKernels,
     raw_scores,
 )
-from skforge.engine.readers import RowReader
 from skforge.engine.rows import forest_rows
 from skforge.engine.shares import LARGEST, Share, Shares
 from skforge.exceptions import check_choice
@@ -67,9 +66,6 @@ class Engine(ByRound, Explained):
     of the forest alone: C-contiguous arrays of ``forest.input_dtype`` in which NaN is
     what is missing. Raw scores and leaves are found of rows in a GPU's memory, too.
     """
-
-    #: Reads users' rows, which entries of small calls take.
-    _reader: RowReader
 
     def __init__(
         self,
@@ -145,7 +141,11 @@ class Engine(ByRound, Explained):
         if output not in self._entries:
             self._small_calls[output] = SMALL_CALLS
             entry = self.entry(output)
-            self._entries[output] = entry and self._reader.entry(entry)
+            self._entries[output] = entry and self.of_users(entry)
+
+    def of_users(self, entry: Any) -> Any:
+        """Return an entry that takes what callers have, before one of numbers."""
+        return entry
 
     def schedule_for(self, n_rows: int) -> Schedule:
         """Return the schedule for a batch size; between ranges, the lower range's."""

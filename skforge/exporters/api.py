@@ -20,7 +20,6 @@ from skforge.compiler.schedule.ranges import SchedulesByRange
 from skforge.compiler.system import shared_suffix
 from skforge.compiler.target import Target
 from skforge.config import compares_forms
-from skforge.engine.module import CompiledModule
 from skforge.exceptions import (
     InvalidInputError,
     TargetError,
@@ -35,6 +34,7 @@ from skforge.exporters.library import check_targets, export_object, outputs_of
 from skforge.exporters.llvm_wrapper import constants_of
 from skforge.exporters.wheel import check_package, link_shared, wheel
 from skforge.forest.forest import Forest
+from skforge.modules.compiled import CompiledModule
 from skforge.prediction.choose_targets import size_ranges
 from skforge.runtime.facts import WINDOWS
 from skforge.runtime.float_errors import own_arithmetic

@@ -17,16 +17,16 @@ from skforge._typing import Array, Int32s, Uint64s
 from skforge.engine.entry.encoder_tables import ARRAYS, SIZES, tables_of
 from skforge.engine.entry.hashing_routines import KM
 from skforge.engine.explanations.contributions import ContributionKernels
-from skforge.engine.module import compile_forest
-from skforge.engine.readers import reader_of
 from skforge.engine.rows import forest_rows
 from skforge.exceptions import TargetError, VerificationError
 from skforge.exporters.contents import ERRORS, OUTPUT_OF, Library
 from skforge.forest import categories, reference
 from skforge.forest.categories import HashedCategories
 from skforge.forest.forest import Forest
+from skforge.modules.compiled import compile_forest
 from skforge.outputs.answers import of_scores
 from skforge.prediction.answers import as_array
+from skforge.rows.readers import reader_of
 from skforge.runtime.loading import load_object
 
 #: Number of rows compared, some on thresholds; the maximum number of values, which

@@ -25,11 +25,11 @@ from skforge.compiler.cost.shape import Setting
 from skforge.compiler.defaults.walks import walking_schedules
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.engine.module import CompiledModule, compile_forest
 from skforge.exceptions import InvalidInputError, InvalidModelError
 from skforge.forest.forest import Forest
 from skforge.forest.record import forest_in, forest_out
 from skforge.gpu.cost import GpuWork
+from skforge.modules.compiled import CompiledModule, compile_forest
 from skforge.runtime.records import entry
 
 

@@ -17,7 +17,6 @@ from skforge._version import __version__, check_release
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.engine.module import CompiledModule, restored
 from skforge.engine.schedules import ScheduleTable
 from skforge.engine.targets import stored_target
 from skforge.exceptions import (
@@ -34,6 +33,7 @@ from skforge.frontends import answers_itself, read_forests
 from skforge.frontends.base import class_name
 from skforge.frontends.content import check_file
 from skforge.frontends.members import is_wrapper
+from skforge.modules.compiled import CompiledModule, restored
 from skforge.persistence.loaded import LoadedForest, StoredArrays
 from skforge.persistence.note import Note
 from skforge.persistence.ready import Becoming

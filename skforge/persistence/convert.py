@@ -12,7 +12,6 @@ import numpy as np
 from skforge._container import Container, Content, container_bytes, replacing
 from skforge._typing import Arrays, BinaryFile
 from skforge._version import __version__
-from skforge.engine.module import CompiledModule, compile_forest
 from skforge.exceptions import (
     InvalidInputError,
     InvalidModelError,
@@ -24,6 +23,7 @@ from skforge.forest.arrays import Missing
 from skforge.forest.forest import Forest
 from skforge.forest.reference import draw_rows, reference_raw
 from skforge.frontends.content import CONVERTED, HEAD, check_file
+from skforge.modules.compiled import CompiledModule, compile_forest
 from skforge.persistence.artifact import compared_contents, from_bytes, write
 from skforge.persistence.loading import read
 from skforge.persistence.older_formats import in_present_format

@@ -17,13 +17,13 @@ from skforge._version import FORMAT, __version__, check_format, check_release
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.engine.auto import AutoModule
-from skforge.engine.module import CompiledModule
 from skforge.engine.schedules import ScheduleTable
 from skforge.engine.targets import resolve_target, stored_target
 from skforge.forest.forest import Forest
 from skforge.frontends.base import unwrap
 from skforge.frontends.content import read_content
+from skforge.modules.auto import AutoModule
+from skforge.modules.compiled import CompiledModule
 from skforge.prediction import of_rounds, of_trees
 from skforge.prediction.choose_targets import TargetChoice, compiled, rechosen
 from skforge.prediction.counters import Counters

@@ -13,7 +13,7 @@ import numpy as np
 
 from skforge._typing import Array
 from skforge.engine.arrays import check_out, near_values
-from skforge.forest.frames import kind_of
+from skforge.rows.frames import kind_of
 
 #: Values of a block, and of rows that are still converted at once. A block of float64
 #: has 32 MB: enough to share among threads, and a copy of it stays small.

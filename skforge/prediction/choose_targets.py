@@ -12,13 +12,13 @@ from skforge.compiler.backend import device_here
 from skforge.compiler.schedule.ranges import BatchRange, SchedulesByRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.engine.auto import AutoModule
 from skforge.engine.kernels import KernelCache
-from skforge.engine.module import CompiledModule, compile_forest
 from skforge.engine.schedules import schedule_table, table_at
 from skforge.engine.targets import default_table, resolve_target
 from skforge.exceptions import InvalidInputError, ScheduleError
 from skforge.forest.forest import Forest
+from skforge.modules.auto import AutoModule
+from skforge.modules.compiled import CompiledModule, compile_forest
 
 
 @dataclass(frozen=True)

@@ -26,11 +26,11 @@ from skforge.exceptions import (
     warn,
     with_article,
 )
-from skforge.forest.frames import kind_of
 from skforge.prediction import counters
 from skforge.prediction.differences import difference
 from skforge.prediction.forms_met import FormsMet, Question
 from skforge.prediction.made_rows import Made, known_columns, made_rows
+from skforge.rows.frames import kind_of
 from skforge.runtime.float_errors import own_arithmetic
 
 Ask = Callable[[Any], Any]

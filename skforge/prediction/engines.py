@@ -21,18 +21,18 @@ from skforge._typing import Array
 from skforge.compiler.backend import backend_of
 from skforge.engine.by_round import blocks_of
 from skforge.engine.engine import Answered
-from skforge.engine.module import CompiledModule, compile_forest
 from skforge.engine.rows import forest_rows
 from skforge.engine.sparse import SparseWalk
 from skforge.forest.forest import Forest
 from skforge.forest.outputs import AnswerSpec
 from skforge.forest.reference import differing_rows, draw_rows, reference_raw
-from skforge.forest.sparse_rows import dense_blocks
+from skforge.modules.compiled import CompiledModule, compile_forest
 from skforge.prediction.kernel_checks import by_reference
+from skforge.rows.sparse_rows import dense_blocks
 from skforge.sources.base import Source
 
 if TYPE_CHECKING:
-    from skforge.engine.auto import AutoModule
+    from skforge.modules.auto import AutoModule
 
 #: From this many unread columns on, they are left out and a second module compiles.
 #: Rows of fewer columns are never walked: their blocks stay in the cache.

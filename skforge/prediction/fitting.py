@@ -21,7 +21,6 @@ from skforge._compat import no_warnings
 from skforge.compiler.backend import backend_of
 from skforge.compiler.target import Target
 from skforge.config import tuning_seconds
-from skforge.engine.auto import AutoModule
 from skforge.engine.schedules import schedule_table
 from skforge.exceptions import (
     InvalidInputError,
@@ -31,7 +30,6 @@ from skforge.exceptions import (
     warn,
 )
 from skforge.forest.forest import Forest
-from skforge.forest.frames import coded_columns, is_pandas, placed
 from skforge.frontends import no_member
 from skforge.frontends.base import is_compiled, is_pipeline, last_step
 from skforge.frontends.members import (
@@ -41,6 +39,7 @@ from skforge.frontends.members import (
 )
 from skforge.frontends.pipeline import split as splits
 from skforge.frontends.pipeline.transformers import of_first
+from skforge.modules.auto import AutoModule
 from skforge.prediction.choose_targets import (
     TargetChoice,
     choose,
@@ -58,6 +57,7 @@ from skforge.prediction.verification import (
     verify,
     verify_members,
 )
+from skforge.rows.frames import coded_columns, is_pandas, placed
 from skforge.runtime.float_errors import own_arithmetic
 from skforge.sources.find import read_model, source_of
 from skforge.sources.stored_model.declined import conversion

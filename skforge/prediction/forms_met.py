@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from skforge._typing import Array
-from skforge.forest.frames import is_category, is_pandas, kind_of, same_labels
-from skforge.sources.known_forms import ReadForm
+from skforge.rows.frames import is_category, is_pandas, kind_of, same_labels
+from skforge.rows.known_forms import ReadForm
 
 #: Forms of one method and class of rows that are told apart; later ones are taken for
 #: the last one, as their differences have shown nothing in so many comparisons.

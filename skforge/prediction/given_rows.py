@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from skforge._compat import cached_property
 from skforge.compiler.backend import on_device
 from skforge.engine.arrays import is_device_array
-from skforge.forest.frames import is_pandas
+from skforge.rows.frames import is_pandas
 
 #: Rows that are kept, with which a saved file is compared.
 _KEPT = 16
@@ -59,7 +59,7 @@ def take_rows(X: Any, at: NDArray[np.intp]) -> Any:
         return X.tocsr()[at]
     is_table = hasattr(X, "columns") or hasattr(X, "iloc")
     if isinstance(X, (np.ndarray, list)) or is_table:
-        from skforge.sources.forms import rows_at
+        from skforge.rows.forms import rows_at
 
         return rows_at(X, at)
     return np.asarray(X)[at]

@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from skforge._typing import Array
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
-from skforge.engine.auto import AutoModule
 from skforge.engine.kernels import KernelStore, RangeKernels, raw_scores
-from skforge.engine.module import CompiledModule
 from skforge.engine.rows import forest_rows
 from skforge.exceptions import VerificationError, VerificationWarning, warn
 from skforge.forest import reference
 from skforge.forest.arrays import Missing
 from skforge.forest.forest import Forest
+from skforge.modules.auto import AutoModule
+from skforge.modules.compiled import CompiledModule
 
 if TYPE_CHECKING:
     from skforge.compiler.schedule.bound import BoundLoop

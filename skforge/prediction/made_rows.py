@@ -18,7 +18,7 @@ import numpy as np
 from skforge._typing import Array
 from skforge.forest.arrays import Comparison
 from skforge.forest.forest import Forest
-from skforge.forest.frames import is_category, kind_of, labels_of, number_of
+from skforge.rows.frames import is_category, kind_of, labels_of, number_of
 
 #: How many rows have ordinary values: more of few columns. Others have odd ones.
 _LEAST, _MOST, _CELLS = 24, 192, 2048

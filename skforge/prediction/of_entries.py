@@ -12,10 +12,9 @@ import numpy as np
 
 from skforge._typing import Array
 from skforge.engine.explanations.contributions import ENTRY_ROWS
-from skforge.engine.hashed_rows import objects_of
 from skforge.engine.kernels import raw_scores
-from skforge.engine.module import CompiledModule
 from skforge.exceptions import InvalidInputError, warn
+from skforge.modules.compiled import CompiledModule
 from skforge.outputs import steps
 from skforge.outputs.answers import output_of
 from skforge.prediction import blocks, counters
@@ -23,6 +22,7 @@ from skforge.prediction.at_door import AtDoor
 from skforge.prediction.forms_met import KnownForm
 from skforge.prediction.kernel_checks import drawn_rows
 from skforge.prediction.of_rows import Basis
+from skforge.rows.hashed_rows import objects_of
 from skforge.runtime import object_cache
 from skforge.runtime.entries import as_method, retire
 from skforge.runtime.float_errors import own_arithmetic

@@ -13,8 +13,8 @@ from skforge.outputs.answers import labels_of
 from skforge.prediction import blocks
 from skforge.prediction.of_leaves import LeafAnswers
 from skforge.prediction.of_rows import Basis, OfRows
+from skforge.rows.plain import ReadArray
 from skforge.sources.base import UnsureError
-from skforge.sources.plain import ReadArray
 
 
 class OfKernels(OfRows):

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from skforge._compat import cached_property
 from skforge.engine.arrays import is_device_array
-from skforge.engine.auto import AutoModule
 from skforge.engine.entry.mappings import CompiledDictReader
-from skforge.engine.module import CompiledModule
 from skforge.exceptions import InvalidInputError
 from skforge.forest.forest import Forest
+from skforge.modules.auto import AutoModule
+from skforge.modules.compiled import CompiledModule
 from skforge.prediction import counters
 from skforge.prediction.engines import SourceEngine
+from skforge.rows.plain import ReadArray
 from skforge.runtime.float_errors import own_arithmetic
 from skforge.runtime.log import INFO, log
 from skforge.runtime.mappings import Mappings, is_mapped
 from skforge.sources.base import Source
 from skforge.sources.find import Fingerprint, FirstMember, source_of
-from skforge.sources.plain import ReadArray
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -126,7 +126,7 @@ class OfRows:
             reader.counters, who = self.counters, "kernels of their own"
             self.of_forms[form] = reader
         self._routes = {}
-        from skforge.sources.forms import form_text
+        from skforge.rows.forms import form_text
 
         log(INFO, "rows of the form %s are answered by %s", form_text(form), who)
         return self.of_forms[form]

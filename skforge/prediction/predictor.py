@@ -18,12 +18,12 @@ import numpy as np
 from skforge.compiler.backend import on_device
 from skforge.engine.arrays import into, is_device_array
 from skforge.exceptions import SourceNeededError, VerificationWarning, warn
-from skforge.forest.frames import kind_of
 from skforge.prediction import blocks, counters
 from skforge.prediction.at_door import at_door
 from skforge.prediction.forms_met import KnownForm, Question, recogniser
 from skforge.prediction.of_entries import OfEntries
 from skforge.prediction.of_rows import NO_PARAMS, Basis, Route
+from skforge.rows.frames import kind_of
 from skforge.runtime.mappings import is_mapped
 from skforge.sources.base import METHODS as OF_SCORES
 

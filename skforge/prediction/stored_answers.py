@@ -17,7 +17,6 @@ from joblib import parallel_config
 
 from skforge._compat import no_warnings
 from skforge.exceptions import SkforgeError, VerificationError
-from skforge.forest.frames import is_pandas
 from skforge.prediction import door
 from skforge.prediction.door import (
     Ask,
@@ -36,6 +35,7 @@ from skforge.prediction.stored_forms import (
     main_forms,
     other_forms,
 )
+from skforge.rows.frames import is_pandas
 from skforge.runtime.float_errors import own_arithmetic
 
 #: Methods of files whose answers are compared.

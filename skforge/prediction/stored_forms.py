@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from skforge.forest.frames import is_category, is_pandas
 from skforge.prediction.door import part_of
 from skforge.prediction.made_rows import Made
+from skforge.rows.frames import is_category, is_pandas
 
 Change = Callable[[Any], Any]
 

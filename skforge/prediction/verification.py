@@ -18,13 +18,13 @@ from skforge.exceptions import (
     VerificationWarning,
 )
 from skforge.forest.rows import read_columns
-from skforge.forest.sparse_rows import dense_blocks
 from skforge.outputs.answers import of_scores
 from skforge.prediction import of_rounds, of_trees
 from skforge.prediction.differences import difference
 from skforge.prediction.given_rows import GivenRows
 from skforge.prediction.kernel_checks import ADVICE, Sample, compare_now
 from skforge.prediction.predictor import METHODS, ForestPredictor
+from skforge.rows.sparse_rows import dense_blocks
 from skforge.sources.base import UnsureError
 
 #: Rows of the sample, and rows drawn around the forest's thresholds.

@@ -21,7 +21,6 @@ import numpy as np
 
 from skforge._compat import cached_property, no_warnings
 from skforge._typing import Array as Array
-from skforge.engine.readers import reader_of
 from skforge.exceptions import (
     InvalidInputError,
     InvalidModelError,
@@ -29,16 +28,17 @@ from skforge.exceptions import (
     warn,
 )
 from skforge.forest.forest import Forest
-from skforge.forest.frames import FrameColumns, about_categories, kind_of
 from skforge.forest.outputs import AnswerSpec
 from skforge.forest.reference import draw_rows, reference_raw
 from skforge.frontends.base import class_names
 from skforge.outputs.answers import answer, labels_of
 from skforge.outputs.steps import Refused, in_order
+from skforge.rows.frames import FrameColumns, about_categories, kind_of
+from skforge.rows.known_forms import PassedOn, ReadForm, of_source, without
+from skforge.rows.plain import PlainRows, ReadArray, Reading
+from skforge.rows.readers import reader_of
 from skforge.runtime.mapping_values import ColumnRule
 from skforge.runtime.mappings import MappingColumns, without_names
-from skforge.sources.known_forms import PassedOn, ReadForm, of_source, without
-from skforge.sources.plain import PlainRows, ReadArray, Reading
 from skforge.sources.stored_model.model import StoredModel, StoredRules
 
 #: Methods whose answers follow from raw scores.

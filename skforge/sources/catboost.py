@@ -1,6 +1,6 @@
 """Adapters for CatBoost: float32 rows, columns by name if the model has names.
 
-Categories are read by their hashes; see :mod:`~skforge.engine.hashed_rows`.
+Categories are read by their hashes; see :mod:`~skforge.rows.hashed_rows`.
 """
 
 from __future__ import annotations
@@ -11,18 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from skforge.engine.rows import (
+from skforge.exceptions import InvalidInputError
+from skforge.rows import frames, plain
+from skforge.rows.known_forms import PassedOn
+from skforge.rows.prepare import (
     keeps_categories,
     places_in,
     prepare_rows,
     with_dropped,
 )
-from skforge.exceptions import InvalidInputError
-from skforge.forest import frames
-from skforge.forest.sparse_rows import most_entries
-from skforge.sources import plain
+from skforge.rows.sparse_rows import most_entries
 from skforge.sources.base import Answers, Array, Source, register
-from skforge.sources.known_forms import PassedOn
 
 
 def _is_number(dtype: Any) -> bool:

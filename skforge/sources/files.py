@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 
 from skforge._compat import cached_property
-from skforge.engine.readers import RowReader, reader_of
-from skforge.engine.rows import COMPARES
 from skforge.exceptions import InvalidInputError
 from skforge.forest.forest import Forest
-from skforge.forest.sparse_rows import checked, is_sparse, value_of_absent
 from skforge.frontends.checks import INSTEAD, refuse_arguments
+from skforge.rows.known_forms import PassedOn
+from skforge.rows.plain import Reading, has_limit
+from skforge.rows.prepare import COMPARES
+from skforge.rows.readers import RowReader, reader_of
+from skforge.rows.sparse_rows import checked, is_sparse, value_of_absent
 from skforge.runtime.mappings import MappingColumns
 from skforge.sources.base import Answers, Array, Source, register
-from skforge.sources.known_forms import PassedOn
-from skforge.sources.plain import Reading, has_limit
 
 
 @register
@@ -50,7 +50,7 @@ class ForestSource(Source):
     def _whole(self) -> Any:
         if not self.forest.whole_columns:
             return None
-        from skforge.engine.graph_rows import WholeNumbers
+        from skforge.rows.graph_rows import WholeNumbers
 
         return WholeNumbers(self.forest)
 
@@ -76,7 +76,7 @@ class ForestSource(Source):
     def codes(self) -> dict[int, dict[str, Any]]:
         if not self.forest.is_graph:
             return {}
-        from skforge.engine.graph_rows import text_codes
+        from skforge.rows.graph_rows import text_codes
 
         return {i: codes.named() for i, codes in text_codes(self.forest).items()}
 
@@ -84,7 +84,7 @@ class ForestSource(Source):
         columns = super().columns()
         if columns is None or not self.forest.is_graph:
             return columns
-        from skforge.engine.graph_rows import mapping_rule, text_codes
+        from skforge.rows.graph_rows import mapping_rule, text_codes
 
         codes = text_codes(self.forest)
         rules = tuple(

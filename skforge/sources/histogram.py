@@ -10,21 +10,21 @@ import numpy as np
 from skforge._compat import cached_property
 from skforge.exceptions import UnsupportedModelError
 from skforge.forest.forest import Forest
-from skforge.forest.frames import is_pandas, is_table, kind_of, labels_of
 from skforge.forest.outputs import AnswerSpec
 from skforge.frontends.sklearn.histogram import model_columns
 from skforge.outputs.steps import Refused
-from skforge.runtime.mappings import MappingColumns
-from skforge.sources.base import Array, register
-from skforge.sources.coded_rows import (
+from skforge.rows.coded_rows import (
     CodedColumn,
     CodedRows,
     NumberCategories,
     ObjectCategories,
     TextCategories,
 )
-from skforge.sources.known_forms import PassedOn
-from skforge.sources.plain import Reading
+from skforge.rows.frames import is_pandas, is_table, kind_of, labels_of
+from skforge.rows.known_forms import PassedOn
+from skforge.rows.plain import Reading
+from skforge.runtime.mappings import MappingColumns
+from skforge.sources.base import Array, register
 from skforge.sources.sklearn import SklearnSource
 from skforge.sources.stored_model.model import StoredRules
 

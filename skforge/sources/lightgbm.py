@@ -9,16 +9,15 @@ from typing import Any
 import numpy as np
 
 from skforge._compat import cached_property
-from skforge.engine.rows import prepare_rows
 from skforge.exceptions import warn
-from skforge.forest import frames
 from skforge.forest.arrays import ZERO_THRESHOLD
 from skforge.forest.forest import Forest
-from skforge.forest.frames import is_pandas, is_plain, is_table
-from skforge.forest.sparse_rows import most_entries
-from skforge.sources import plain
+from skforge.rows import frames, plain
+from skforge.rows.frames import is_pandas, is_plain, is_table
+from skforge.rows.known_forms import PassedOn
+from skforge.rows.prepare import prepare_rows
+from skforge.rows.sparse_rows import most_entries
 from skforge.sources.base import Answers, Array, Source, register
-from skforge.sources.known_forms import PassedOn
 
 #: Trees of which a leaf tells whether the order of trees is as before.
 _TREES = 50

@@ -31,11 +31,12 @@ from skforge.frontends.pipeline.transformers import (
     is_absent,
     members,
 )
+from skforge.rows import forms
+from skforge.rows.pipeline_rows import PipelineRows
+from skforge.rows.plain import ReadArray, Reading
 from skforge.runtime.mapping_values import ColumnRule
 from skforge.runtime.mappings import MappingColumns, without_names
-from skforge.sources import base, forms
-from skforge.sources.pipeline_rows import PipelineRows
-from skforge.sources.plain import ReadArray, Reading
+from skforge.sources import base
 from skforge.sources.stored_model.model import StoredRules
 
 _MAX = float(np.finfo(np.float64).max)

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from skforge.engine.readers import reader_of
 from skforge.exceptions import InvalidInputError, UnsupportedModelError
 from skforge.frontends.base import class_name, is_compiled, is_pipeline, unwrap
 from skforge.frontends.members import fitted_members, has_members, is_wrapper
 from skforge.frontends.pipeline import transformers
+from skforge.rows.readers import reader_of
 from skforge.sources.base import given_names, unplaced
 from skforge.sources.find import read_model, source_of
 from skforge.sources.fitted import model_of, start_of

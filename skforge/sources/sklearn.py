@@ -16,10 +16,10 @@ import numpy as np
 
 from skforge._compat import no_warnings
 from skforge.forest.forest import Forest
-from skforge.forest.sparse_rows import most_entries
 from skforge.outputs.steps import Refused
+from skforge.rows.plain import Reading
+from skforge.rows.sparse_rows import most_entries
 from skforge.sources.base import Answers, Array, Source, register
-from skforge.sources.plain import Reading
 from skforge.sources.stored_model.model import StoredRules
 
 #: Attributes that ``fit`` of an ensemble replaces and predictions depend on.

@@ -12,7 +12,11 @@ import numpy as np
 from skforge._compat import cached_property
 from skforge.exceptions import InvalidInputError, warn
 from skforge.forest.forest import Forest
-from skforge.forest.frames import (
+from skforge.forest.mistakes import check_shape
+from skforge.frontends.base import class_names
+from skforge.frontends.checks import refuse_arguments
+from skforge.rows import plain
+from skforge.rows.frames import (
     FrameColumns,
     about_categories,
     is_pandas,
@@ -20,12 +24,8 @@ from skforge.forest.frames import (
     is_table,
     kind_of,
 )
-from skforge.forest.mistakes import check_shape
-from skforge.forest.sparse_rows import most_entries
-from skforge.frontends.base import class_names
-from skforge.frontends.checks import refuse_arguments
+from skforge.rows.sparse_rows import most_entries
 from skforge.runtime.mappings import MappingColumns
-from skforge.sources import plain
 from skforge.sources.base import Answers, Array, Source, register
 from skforge.sources.stored_model.model import StoredRules
 

@@ -14,9 +14,9 @@ from skforge.compiler.schedule.directives import ScheduleKind
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.engine.cpu.jit import emit_assembly, emit_object
-from skforge.engine.module import CompiledModule, compile_forest
 from skforge.forest.forest import Forest
 from skforge.forest.reference import reference_leaves, reference_raw
+from skforge.modules.compiled import CompiledModule, compile_forest
 from tests.exactness.forests import forest, rows_for
 from tests.llvm_kernels import targets
 from tests.oracles.lir_interpreter import interpret_lir

@@ -13,7 +13,7 @@ from itertools import product
 import numpy as np
 
 from skforge.compiler.schedule.schedule import Schedule
-from skforge.engine.module import compile_forest
+from skforge.modules.compiled import compile_forest
 from tests.exactness.checks import levels, raw_of
 from tests.exactness.sliced import case, sliced
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from skforge.compiler.schedule.schedule import Schedule
-from skforge.engine.module import compile_forest
 from skforge.exceptions import ScheduleError
+from skforge.modules.compiled import compile_forest
 from tests import toy_representation
 from tests.exactness.checks import (
     BATCHES,

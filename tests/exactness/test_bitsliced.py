@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.engine.module import compile_forest
 from skforge.exceptions import ScheduleError
 from skforge.forest.arrays import Missing
 from skforge.forest.reference import reference_leaves, reference_raw
+from skforge.modules.compiled import compile_forest
 from tests.exactness.checks import (
     assert_same_bits,
     check_exact,

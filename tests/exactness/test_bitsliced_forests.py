@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from skforge.engine.module import compile_forest
+from skforge.modules.compiled import compile_forest
 from tests.exactness.checks import assert_same_bits, levels, raw_of
 from tests.exactness.sliced import BATCHES, MAKERS, case, sliced
 

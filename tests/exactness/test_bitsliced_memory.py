@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from skforge.compiler.target import Target
-from skforge.engine.module import compile_forest
+from skforge.modules.compiled import compile_forest
 from tests.exactness.checks import assert_same_bits, interpreted, raw_of
 from tests.exactness.sliced import MAKERS, case, sliced
 

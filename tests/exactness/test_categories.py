@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from skforge.compiler.schedule.schedule import Schedule
-from skforge.engine.module import compile_forest
 from skforge.forest.arrays import Comparison, Missing
 from skforge.forest.forest import Forest
 from skforge.forest.predicates import deduplicate_predicates
 from skforge.forest.reference import reference_raw
+from skforge.modules.compiled import compile_forest
 from tests.exactness.checks import assert_same_bits, levels, raw_of
 
 WORDS = (1 << 19) + 64

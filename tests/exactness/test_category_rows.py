@@ -18,10 +18,10 @@ from skforge.compiler.layouts.lanes import lane_masks, lanes
 from skforge.compiler.layouts.lanes.lane_levels import CompleteRest, SparseRest
 from skforge.compiler.schedule.families import lanes_schedule
 from skforge.compiler.target import Target
-from skforge.engine.module import compile_forest
 from skforge.forest.arrays import Comparison, Missing
 from skforge.forest.forest import Forest
 from skforge.forest.reference import reference_leaves, reference_raw
+from skforge.modules.compiled import compile_forest
 from tests.exactness.checks import (
     assert_same_bits,
     emitted,

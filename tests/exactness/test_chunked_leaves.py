@@ -21,13 +21,13 @@ from skforge.compiler.schedule.families import rows_on_threads, trees_on_threads
 from skforge.compiler.schedule.nest import size_value
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.engine.module import compile_forest
 from skforge.exceptions import ScheduleError
 from skforge.forest.forest import Forest
 from skforge.forest.reference import draw_rows, reference_raw
 from skforge.gpu.codegen.emitter import emit_gpu
 from skforge.gpu.passes.chunk_leaves import SHARE
 from skforge.gpu.search import gpu_points
+from skforge.modules.compiled import compile_forest
 from skforge.tuning import ScheduleSpace
 from tests.exactness.checks import assert_same_bits, interpreted, raw_of
 from tests.exactness.forests import drawn

@@ -8,9 +8,9 @@ import pytest
 from skforge.compiler.cost.estimate import plan_of
 from skforge.compiler.defaults.cpu import default_schedules
 from skforge.compiler.target import Target
-from skforge.engine.module import compile_forest
 from skforge.forest.forest import Forest
 from skforge.forest.reference import reference_raw
+from skforge.modules.compiled import compile_forest
 from tests.exactness.checks import assert_same_bits, levels, raw_of
 from tests.exactness.forests import forest_of, tree
 from tests.exactness.sliced import even, evened, grown, rows_of, sliced

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from skforge.compiler.schedule.schedule import Schedule
-from skforge.engine.module import compile_forest
 from skforge.forest.forest import Forest
 from skforge.forest.reference import reference_raw
+from skforge.modules.compiled import compile_forest
 from tests.exactness.checks import assert_same_bits, expected, raw_of, rounding_bound
 from tests.exactness.families import FAMILIES
 from tests.exactness.forests import drawn, forest

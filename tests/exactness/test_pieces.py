@@ -13,12 +13,12 @@ from skforge.compiler.layouts.pieces.cut import PieceTrees, cut_trees, top_tests
 from skforge.compiler.layouts.pieces.pieces import Pieces
 from skforge.compiler.schedule.families import pieces_schedule, row_blocks
 from skforge.compiler.schedule.schedule import Schedule
-from skforge.engine.module import compile_forest
 from skforge.exceptions import ScheduleError
 from skforge.forest.bins import plan_codes
 from skforge.forest.forest import Forest
 from skforge.forest.reference import reference_raw
 from skforge.frontends import load_forest
+from skforge.modules.compiled import compile_forest
 from tests.exactness.checks import (
     assert_same_bits,
     check_exact,

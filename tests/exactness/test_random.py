@@ -9,10 +9,10 @@ import numpy as np
 from hypothesis import event
 from hypothesis import strategies as st
 
-from skforge.engine.module import CompiledModule, compile_forest
 from skforge.exceptions import ScheduleError
 from skforge.forest.arrays import Comparison, Missing
 from skforge.forest.reference import reference_leaves, reference_raw
+from skforge.modules.compiled import CompiledModule, compile_forest
 from tests.exactness.checks import assert_same_bits, interpreted, raw_of, rounding_bound
 from tests.strategies_forest import edge_rows, random_forest
 from tests.strategies_schedule import (

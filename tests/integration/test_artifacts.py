@@ -52,11 +52,11 @@ from skforge import (
     load_forest,
 )
 from skforge._version import FORMAT
-from skforge.engine.module import CompiledModule
 from skforge.exceptions import InconsistentVersionWarning, SourceNeededError
 from skforge.forest.arrays import LAYOUT
 from skforge.forest.forest import Forest
 from skforge.forest.outputs import OutputSpec
+from skforge.modules.compiled import CompiledModule
 from skforge.persistence.stored_tuner import tuner_in, tuner_out
 from skforge.tuning import (
     Learned,

@@ -20,13 +20,13 @@ import skforge
 from skforge import CompiledForest, InvalidInputError, UnsupportedModelError
 from skforge.compiler.schedule.families import bitsliced_schedule
 from skforge.compiler.schedule.schedule import Schedule
-from skforge.engine import methods
-from skforge.engine.auto import AutoModule
-from skforge.engine.module import compile_forest
 from skforge.exceptions import VerificationError
 from skforge.forest import leaves
 from skforge.forest.forest import Forest
 from skforge.forest.reference import reference_leaves
+from skforge.modules import methods
+from skforge.modules.auto import AutoModule
+from skforge.modules.compiled import compile_forest
 from tests.comparing import saved
 from tests.exactness.checks import assert_same_bits, expected
 from tests.exactness.forests import forest

@@ -20,7 +20,6 @@ from sklearn.preprocessing import FunctionTransformer
 import skforge
 from skforge import compile_forest
 from skforge.cli.main import app
-from skforge.engine import hashed_rows
 from skforge.engine.entry.encoder_tables import SIZES, _pairs_of, tables_of
 from skforge.exceptions import (
     InvalidInputError,
@@ -36,6 +35,7 @@ from skforge.frontends import load_forest
 from skforge.frontends.catboost import ctr
 from skforge.frontends.catboost.cbm import read_cbm
 from skforge.prediction import blocks
+from skforge.rows import hashed_rows
 from tests import random_categories
 from tests.comparing import saved
 from tests.plain import plain

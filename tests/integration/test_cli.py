@@ -17,7 +17,7 @@ import skforge
 from skforge.cli.bench import estimator_pairs
 from skforge.cli.report import check, speed
 from skforge.compiler.target import Target
-from skforge.engine.module import CompiledModule
+from skforge.modules.compiled import CompiledModule
 from tests.plain import plain
 from tests.unit import test_cli
 from tests.unit.test_cli import text_console

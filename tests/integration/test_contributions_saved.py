@@ -30,8 +30,8 @@ from skforge import (
     compile_forest,
     load_forest,
 )
-from skforge.engine.auto import AutoModule
 from skforge.engine.cpu.code import MachineCode
+from skforge.modules.auto import AutoModule
 from tests.noted import calls_of
 from tests.plain import plain
 from tests.programs import run_python

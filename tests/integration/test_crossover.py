@@ -16,10 +16,10 @@ from sklearn.ensemble import RandomForestRegressor
 
 from skforge import CompiledForest, compile_forest
 from skforge.compiler.target import Target
-from skforge.engine import auto as module_auto
-from skforge.engine.auto import CALLS, TRIED_ROWS, AutoModule
-from skforge.engine.module import CompiledModule
 from skforge.forest.reference import reference_raw
+from skforge.modules import auto as module_auto
+from skforge.modules.auto import CALLS, TRIED_ROWS, AutoModule
+from skforge.modules.compiled import CompiledModule
 from skforge.tuning import Tuner
 from tests.exactness.forests import drawn
 

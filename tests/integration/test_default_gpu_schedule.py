@@ -7,8 +7,8 @@ import pytest
 
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.target import Target
-from skforge.engine.module import compile_forest
 from skforge.gpu.defaults import default_gpu_schedules
+from skforge.modules.compiled import compile_forest
 from tests.exactness.checks import assert_same_bits, expected, raw_of
 from tests.exactness.forests import drawn, forest
 from tests.unit.test_default_gpu_schedule import REDUCTIONS

@@ -31,9 +31,9 @@ from skforge.prediction import blocks, door, made_rows
 from skforge.prediction.forms_met import form_of
 from skforge.prediction.made_rows import Known
 from skforge.prediction.stored_forms import _table
+from skforge.rows.plain import PlainRows
 from skforge.runtime.mappings import Mappings
 from skforge.sources.base import Answers, Source
-from skforge.sources.plain import PlainRows
 from skforge.sources.stored_model import StoredModel
 from tests import forms
 from tests.reliability.planting import Edit, planted
@@ -416,12 +416,12 @@ def test_tables_that_save_compares_have_no_index():
 
 MISREAD = {
     "sparse columns": Edit(
-        "sources.plain:dense_columns",
+        "rows.plain:dense_columns",
         "columns[i].sparse.to_dense()",
         "columns[i].sparse.to_dense().replace(columns[i].dtype.fill_value, 0)",
     ),
     "Arrow dictionaries": Edit(
-        "forest.frames:any_numbers",
+        "rows.frames:any_numbers",
         "values = column.__arrow_array__().cast(arrow.value_type).to_numpy()",
         "chunk = column.__arrow_array__().combine_chunks()\n"
         "        codes = chunk.indices.fill_null(0).to_numpy()\n"

@@ -8,7 +8,7 @@ import pytest
 
 from skforge.compiler import driver
 from skforge.compiler.ir.mir import nodes as mir
-from skforge.engine.module import compile_forest
+from skforge.modules.compiled import compile_forest
 from tests.exactness.forests import forest
 from tests.unit.test_driver import SCHEDULES
 

@@ -30,12 +30,12 @@ from skforge.engine.cpu import jit, programs, threads
 from skforge.engine.cpu.workers import SEMAPHORES
 from skforge.engine.entry import entry as entries
 from skforge.engine.entry import mappings
-from skforge.engine.module import CompiledModule, compile_forest
 from skforge.exceptions import InvalidInputError
 from skforge.exporters import api, library
 from skforge.forest.arrays import Comparison
 from skforge.forest.forest import Forest
 from skforge.forest.outputs import OutputSpec
+from skforge.modules.compiled import CompiledModule, compile_forest
 from skforge.outputs import answers
 from skforge.outputs.library import numpy_loop
 from skforge.outputs.steps import (

@@ -31,8 +31,8 @@ from skforge import (
     UnsupportedModelError,
     load_forest,
 )
-from skforge.engine.module import compile_forest
 from skforge.exceptions import ScheduleError, TargetError
+from skforge.modules.compiled import compile_forest
 from tests import kinds
 from tests.comparing import assert_alike
 from tests.kinds import MODELS, TARGETS

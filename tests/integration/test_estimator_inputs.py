@@ -12,10 +12,10 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 from skforge import CompiledForest, load_forest
-from skforge.engine.module import CompiledModule
 from skforge.engine.sparse import SparseWalk
 from skforge.exceptions import InvalidInputError, SourceNeededError
-from skforge.forest import sparse_rows
+from skforge.modules.compiled import CompiledModule
+from skforge.rows import sparse_rows
 from tests.compared_calls import called
 from tests.comparing import refusal
 from tests.forms import NUMBERS, framed

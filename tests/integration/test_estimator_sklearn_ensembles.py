@@ -13,8 +13,8 @@ from sklearn.utils.estimator_checks import check_estimator
 from threadpoolctl import threadpool_limits
 
 from skforge import UnsupportedModelError
-from skforge.engine.module import compile_forest
 from skforge.exceptions import VerificationError
+from skforge.modules.compiled import compile_forest
 from skforge.prediction.given_rows import GivenRows
 from skforge.prediction.of_rows import Basis
 from skforge.prediction.predictor import ForestPredictor

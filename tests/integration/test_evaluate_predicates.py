@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from skforge.engine.module import compile_forest
 from skforge.forest.reference import draw_rows, reference_leaves
+from skforge.modules.compiled import compile_forest
 from tests.exactness.checks import assert_same_bits
 from tests.exactness.forests import drawn
 from tests.exactness.sliced import sliced

@@ -19,7 +19,7 @@ import skforge
 from skforge.exceptions import SourceNeededError, VerificationError
 from skforge.prediction import blocks
 from skforge.prediction.predictor import ForestPredictor
-from skforge.sources.forms import Form
+from skforge.rows.forms import Form
 from tests.compared_calls import difference
 from tests.comparing import assert_alike, assert_by_kernels, saved
 from tests.forms import PASSENGER_NUMBERS, PASSENGERS

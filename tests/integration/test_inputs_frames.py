@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import skforge
 from skforge.exceptions import InvalidInputError, SourceNeededError
-from skforge.forest.frames import FrameColumns
+from skforge.rows.frames import FrameColumns
 from tests.comparing import saved
 from tests.plain import plain
 

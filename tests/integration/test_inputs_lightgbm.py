@@ -11,8 +11,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, OneHotEncoder
 
 from skforge import CompiledForest, load_forest
-from skforge.engine.rows import prepare_rows
 from skforge.exceptions import InvalidInputError, SourceNeededError
+from skforge.rows.prepare import prepare_rows
 from tests.comparing import refusal, saved
 from tests.plain import plain
 

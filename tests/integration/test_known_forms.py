@@ -229,8 +229,8 @@ def test_many_rows_are_read_once(name: str, make: str) -> None:
 @pytest.mark.parametrize(
     "edit",
     [
-        Edit("sources.known_forms:_one_block", "values.T", "values[::-1].T"),
-        Edit("sources.known_forms:_blocks", "return rows", "return -rows"),
+        Edit("rows.known_forms:_one_block", "values.T", "values[::-1].T"),
+        Edit("rows.known_forms:_blocks", "return rows", "return -rows"),
     ],
 )
 def test_what_reads_a_known_form_is_compared_first(edit, monkeypatch):

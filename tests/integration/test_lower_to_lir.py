@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from skforge.compiler.schedule.schedule import Schedule
-from skforge.engine.module import compile_forest
+from skforge.modules.compiled import compile_forest
 from tests.exactness.checks import assert_same_bits, expected, raw_of
 from tests.exactness.forests import forest
 from tests.unit.test_lower_to_lir import lowered

@@ -33,7 +33,6 @@ from skforge.compiler.passes.lir import simplify
 from skforge.compiler.schedule.families import bitsliced_schedule, tiled_schedule
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.engine import hashed_rows
 from skforge.engine.cpu import threads, workers
 from skforge.engine.cpu.jit import emit_assembly, emit_object
 from skforge.engine.entry import entry, hashing_routines, mappings, routines
@@ -44,6 +43,7 @@ from skforge.exceptions import TargetError
 from skforge.exporters import library, wheel
 from skforge.exporters.contents import Library
 from skforge.outputs.steps import Steps
+from skforge.rows import hashed_rows
 from skforge.runtime import loading
 from tests.exactness.checks import lowered
 from tests.exactness.forests import forest

@@ -10,7 +10,7 @@ from skforge.compiler.ir.lir.walk import statements
 from skforge.compiler.layouts.nodes import records
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.engine.module import compile_forest
+from skforge.modules.compiled import compile_forest
 from tests.exactness.checks import assert_same_bits, expected, raw_of
 from tests.exactness.forests import forest
 from tests.unit.test_representations import TOYS

@@ -16,12 +16,13 @@ from sklearn.tree import DecisionTreeClassifier
 
 from skforge import CompiledForest, InvalidInputError, load_forest
 from skforge.compiler.schedule.schedule import Schedule
-from skforge.engine import by_round, methods, targets
-from skforge.engine.auto import AutoModule
-from skforge.engine.module import compile_forest
+from skforge.engine import by_round, targets
 from skforge.exceptions import SourceNeededError, UnsupportedModelError
 from skforge.forest.rounds import BoostingRounds
 from skforge.frontends.xgboost.model import _parallel_trees
+from skforge.modules import methods
+from skforge.modules.auto import AutoModule
+from skforge.modules.compiled import compile_forest
 from tests.compared_calls import called
 from tests.comparing import refusal, saved
 from tests.exactness.forests import forest

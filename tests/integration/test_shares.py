@@ -17,8 +17,8 @@ from skforge.compiler.schedule.families import bitsliced_schedule
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.engine import shares
 from skforge.engine.cpu import threads as runtime
-from skforge.engine.module import compile_forest
 from skforge.engine.shares import Share, Shares
+from skforge.modules.compiled import compile_forest
 from tests.exactness.forests import drawn
 from tests.integration.test_directive_counts import run_counted
 from tests.noted import calls_of

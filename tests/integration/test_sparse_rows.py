@@ -31,8 +31,8 @@ import skforge
 from skforge import Schedule, compile_forest
 from skforge.engine.sparse import SparseWalk
 from skforge.exceptions import InvalidInputError, SkforgeError
-from skforge.forest import sparse_rows
-from skforge.forest.sparse_rows import most_entries
+from skforge.rows import sparse_rows
+from skforge.rows.sparse_rows import most_entries
 from tests.comparing import refusal, saved
 from tests.plain import plain
 

@@ -12,7 +12,7 @@ import pytest
 import skforge
 from skforge.compiler import driver
 from skforge.compiler.schedule.schedule import Schedule
-from skforge.engine.module import compile_forest
+from skforge.modules.compiled import compile_forest
 from skforge.persistence import artifact
 from tests.exactness.checks import assert_same_bits, check_exact, expected, raw_of
 from tests.exactness.forests import forest

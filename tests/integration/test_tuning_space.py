@@ -7,10 +7,10 @@ import pytest
 
 from skforge.compiler import driver
 from skforge.compiler.target import Target
-from skforge.engine.module import compile_forest
 from skforge.exceptions import ScheduleError
 from skforge.forest.reference import reference_raw
 from skforge.gpu.space import DEALS
+from skforge.modules.compiled import compile_forest
 from skforge.tuning import ScheduleSpace
 from skforge.tuning.measure.measure import digest_of
 from tests.programs import run_python

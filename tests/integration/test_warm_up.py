@@ -38,7 +38,7 @@ def call_everything(model, rows, sizes=SIZES):
     for size in sizes:
         few = np.resize(rows, (size, rows.shape[1]))
         forms = [few, few.astype(np.float64), np.asfortranarray(few)]
-        if not isinstance(model, skforge.engine.module.CompiledModule):
+        if not isinstance(model, skforge.modules.compiled.CompiledModule):
             forms.append(sparse.csr_matrix(few))
         for name in METHODS:
             if hasattr(model, name):
@@ -130,7 +130,7 @@ def test_modules(compilations, n_jobs):
 
 def test_gpus_take_their_share(compilations):
     read = skforge.load_forest(RandomForestClassifier(3, random_state=0).fit(X, Y))
-    from skforge.engine.auto import AutoModule
+    from skforge.modules.auto import AutoModule
 
     module = AutoModule(
         compile_forest(read), compile_forest(read, "tahoe-direct", "emulated"), 100

@@ -17,11 +17,11 @@ from sklearn.tree import DecisionTreeRegressor
 
 import skforge
 from skforge import InvalidInputError
-from skforge.engine.auto import AutoModule
 from skforge.exceptions import TargetError, VerificationError
 from skforge.exporters import check
 from skforge.forest.outputs import OutputSpec
 from skforge.forest.reference import draw_rows
+from skforge.modules.auto import AutoModule
 from tests.exactness.forests import forest as odd_forest
 from tests.export_tools import (
     COMPILER,

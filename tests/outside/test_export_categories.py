@@ -15,9 +15,9 @@ import pytest
 
 import skforge
 from skforge.engine.entry.encoder_tables import tables_of
-from skforge.engine.hashed_rows import HashedRows
 from skforge.exporters import library
 from skforge.forest.categories import ABOVE, ABOVE_OR_NAN, EQUAL, HASH
+from skforge.rows.hashed_rows import HashedRows
 from tests.export_tools import COMPILER, metadata, needs_compiler, run
 from tests.plain import plain
 

@@ -20,7 +20,6 @@ import pytest
 import skforge
 from skforge import CompiledForest, Schedule, Target, compile_forest
 from skforge.engine import arrays
-from skforge.engine.auto import GPU_MIN_ROWS, AutoModule
 from skforge.exceptions import InvalidInputError, TargetError, UnsupportedModelError
 from skforge.gpu import backend as gpu_backend
 from skforge.gpu.runtime import compilers as gpu_compilers
@@ -28,6 +27,7 @@ from skforge.gpu.runtime import cupy as device_cupy
 from skforge.gpu.runtime import device as gpu_device
 from skforge.gpu.runtime import kernel as gpu_runtime
 from skforge.gpu.runtime import on_device
+from skforge.modules.auto import GPU_MIN_ROWS, AutoModule
 from skforge.runtime import object_cache
 from skforge.tuning import Tuner
 from skforge.tuning.measure.measure import KernelMeasurer
@@ -528,7 +528,7 @@ def test_the_summary_of_two_machines(cupy) -> None:
 
 @pytest.mark.filterwarnings("ignore:A budget of")
 def test_auto_measures_where_the_gpu_takes_over(cupy, monkeypatch) -> None:
-    from skforge.engine import auto as module_auto
+    from skforge.modules import auto as module_auto
 
     monkeypatch.setattr(module_auto, "TRIED_ROWS", (16, 32, 64))
     seconds = {("gpu", n): 1.0 for n in (16, 32, 64)}

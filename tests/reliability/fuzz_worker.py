@@ -31,10 +31,10 @@ import numpy as np
 
 import skforge
 from skforge import CompiledForest, Schedule, SkforgeError
-from skforge.engine.module import CompiledModule
 from skforge.forest.arrays import Comparison
 from skforge.forest.forest import Forest
 from skforge.forest.reference import reference_raw
+from skforge.modules.compiled import CompiledModule
 from skforge.outputs.answers import of_scores
 from tests.reliability import formats
 from tests.reliability.formats import FORMATS, mutant

@@ -59,7 +59,7 @@ def of_polars(X: Any, dtype: Any) -> Any:
 @fault(
     "pandas-categories-by-position",
     "categories by position instead of by name",
-    "forest.frames:FrameColumns._table",
+    "rows.frames:FrameColumns._table",
     "[place.get(name, np.nan) for name in listed]",
     "[min(i, len(names) - 1) for i, _ in enumerate(listed)]",
 )
@@ -73,7 +73,7 @@ def reordered_categories(t: Trial) -> None:
 @fault(
     "enum-by-position",
     "categories by position instead of by name",
-    "forest.frames:_polars_codes",
+    "rows.frames:_polars_codes",
     "names, known = column.dtype.categories, np.arange",
     "names, known = column.dtype.categories.sort(), np.arange",
 )
@@ -91,7 +91,7 @@ def enums_of_polars(t: Trial) -> None:
 @fault(
     "dictionary-by-position",
     "categories by position instead of by name",
-    "forest.frames:_arrow_codes",
+    "rows.frames:_arrow_codes",
     "return column.dictionary.to_pylist()",
     "return sorted(column.dictionary.to_pylist())",
 )
@@ -108,7 +108,7 @@ def dictionaries_of_arrow(t: Trial) -> None:
 @fault(
     "unknown-category-as-first",
     "an unknown category mapped to 0",
-    "forest.frames:FrameColumns._table",
+    "rows.frames:FrameColumns._table",
     "place.get(name, np.nan)",
     "place.get(name, 0)",
 )
@@ -122,7 +122,7 @@ def unknown_categories(t: Trial) -> None:
 @fault(
     "missing-category-as-last",
     "a missing value to the wrong side",
-    "forest.frames:FrameColumns._table",
+    "rows.frames:FrameColumns._table",
     "return np.append(numbers, np.nan)",
     "return np.append(numbers, numbers[-1:])",
 )
@@ -135,7 +135,7 @@ def missing_categories(t: Trial) -> None:
 @fault(
     "histogram-categories-by-position",
     "categories by position instead of by name",
-    "sources.coded_rows:TextCategories.of_listed",
+    "rows.coded_rows:TextCategories.of_listed",
     "return self._texts.codes(listed.tolist())",
     "return np.arange(float(len(listed)))",
 )
@@ -149,10 +149,10 @@ def reordered_for_histogram(t: Trial) -> None:
 @fault(
     "marker-among-categories",
     "XGBoost's missing= compared with the codes of training",
-    "forest.frames:FrameColumns._table",
+    "rows.frames:FrameColumns._table",
     "numbers[numbers == self._marker] += 0.25",
     "pass",
-    "forest.frames:FrameColumns._table",
+    "rows.frames:FrameColumns._table",
     "numbers[np.arange(len(numbers)) == self._marker] = np.nan",
     "pass",
     named="CHANGELOG, Wrong predictions, XGBoost's missing=",
@@ -166,7 +166,7 @@ def marker_of_xgboost(t: Trial) -> None:
 @fault(
     "unused-unknown-enum",
     "categories answered that the library refuses",
-    "sources.plain:PlainRows.by_column",
+    "rows.plain:PlainRows.by_column",
     '"strict": True',
     '"strict": False',
     named="CHANGELOG, XGBoost, polars' Enum",
@@ -185,7 +185,7 @@ def unused_enums(t: Trial) -> None:
 @fault(
     "arrow-dictionary-gap",
     "a missing number read as another one",
-    "forest.frames:any_numbers",
+    "rows.frames:any_numbers",
     "values = column.__arrow_array__().cast(arrow.value_type).to_numpy()",
     "chunk = column.__arrow_array__().combine_chunks()\n"
     "        codes = chunk.indices.fill_null(0).to_numpy()\n"
@@ -282,7 +282,7 @@ fault(
 @fault(
     "hashes-by-position",
     "categories by position instead of by name",
-    "engine.hashed_rows:HashedRows._hashes",
+    "rows.hashed_rows:HashedRows._hashes",
     "objects[:, 0] = listed",
     "objects[:, 0] = sorted(listed)",
 )
@@ -298,7 +298,7 @@ def categories_of_catboost(t: Trial) -> None:
 @fault(
     "bool-category-as-text",
     "a bool read as text",
-    "engine.hashed_rows:HashedRows._write_plain",
+    "rows.hashed_rows:HashedRows._write_plain",
     "whole = values[flags].astype(object)",
     "whole = (values.astype(str) if values.dtype == '?' else values)[flags]"
     ".astype(object)",
@@ -313,7 +313,7 @@ def booleans_of_catboost(t: Trial) -> None:
 @fault(
     "missing-category-of-catboost",
     "categories answered that the library refuses",
-    "engine.hashed_rows:HashedRows._of_columns",
+    "rows.hashed_rows:HashedRows._of_columns",
     "if hashes is None or (len(codes) and codes.min() < 0):",
     "if hashes is None:",
 )
@@ -326,7 +326,7 @@ def gaps_of_catboost(t: Trial) -> None:
 @fault(
     "null-number-of-catboost",
     "Arrow's null read as 0",
-    "forest.frames:write_numbers",
+    "rows.frames:write_numbers",
     "rows[gaps, place] = np.nan",
     "rows[gaps, place] = 0.0",
 )

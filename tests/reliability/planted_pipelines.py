@@ -64,7 +64,7 @@ def scaled_float32(t: Trial) -> None:
 @fault(
     "booleans-beside-float32",
     "a wrong dtype of a block beside booleans",
-    "sources.forms:parts_of",
+    "rows.forms:parts_of",
     "bools and all(dtype in known or is_wide(dtype) for dtype in form.types)",
     "bool(bools)",
     named="CHANGELOG, Wrong predictions, booleans beside float32",
@@ -92,7 +92,7 @@ def booleans_beside_float32(t: Trial) -> None:
 @fault(
     "negative-of-unsigned",
     "whole numbers of a step computed in float64",
-    "sources.pipeline_rows:PipelineRows._takes",
+    "rows.pipeline_rows:PipelineRows._takes",
     "self.bounds.takes((p for p in numbers if p[0] not in read.gaps), own=2)",
     "True",
     "frontends.pipeline.bounds:Bounds.takes",
@@ -115,7 +115,7 @@ def negative_whole_numbers(t: Trial) -> None:
 @fault(
     "imputed-fraction-of-integers",
     "a fraction filled into whole numbers",
-    "sources.pipeline_rows:PipelineRows._array",
+    "rows.pipeline_rows:PipelineRows._array",
     "self._is_exact(X) and self.bounds.takes(enumerate([X.dtype] * self.width))",
     "self._is_exact(X)",
     named="CHANGELOG, Wrong predictions, SimpleImputer",
@@ -190,7 +190,7 @@ def texts_of_arrow(t: Trial) -> None:
 @fault(
     "columns-of-steps-by-position",
     "columns by position instead of by name",
-    "sources.column_readers:_ColumnReader._places_of",
+    "rows.column_readers:_ColumnReader._places_of",
     "indices = [where.get(name, -1) for name in self._names]",
     "indices = [*range(len(self._names))]",
 )
@@ -206,7 +206,7 @@ def reordered_for_steps(t: Trial) -> None:
 @fault(
     "one-row-through-float32",
     "a rounding added for one row alone",
-    "sources.pipeline_rows:PipelineRows._only_row",
+    "rows.pipeline_rows:PipelineRows._only_row",
     "row[column] = value",
     "row[column] = value if column in coded else np.float32(value)",
 )
@@ -272,7 +272,7 @@ def _no_columns(X: Any) -> Any:
     "sources.pipeline:PipelineSource.knows",
     "return form is None or",
     "return form is None or form == np.float32 or",
-    "sources.pipeline_rows:PipelineRows._is_known",
+    "rows.pipeline_rows:PipelineRows._is_known",
     "wide and (dtype == np.float64",
     "wide and (dtype in (np.float32, np.float64)",
 )

@@ -42,7 +42,7 @@ def frame(X: Any) -> Any:
 @fault(
     "list-through-float32",
     "a rounding to float32 added",
-    "sources.plain:PlainRows._array",
+    "rows.plain:PlainRows._array",
     "X.dtype not in (np.float32, np.float64)",
     "X.dtype != np.float32",
 )
@@ -56,7 +56,7 @@ def lists_of_floats(t: Trial) -> None:
 @fault(
     "int64-not-through-float32",
     "a rounding to float32 left out",
-    "sources.plain:PlainRows._array",
+    "rows.plain:PlainRows._array",
     "X = X.astype(self._r.through)",
     "X = X.astype(np.float64)",
 )
@@ -69,7 +69,7 @@ def whole_numbers_of_lightgbm(t: Trial) -> None:
 @fault(
     "block-through-float32",
     "int64 through float32, in a block of a frame",
-    "sources.pandas_blocks:_numbers",
+    "rows.pandas_blocks:_numbers",
     "rows[:, places] = values.T",
     "rows[:, places] = values.astype('f4' if wide else values.dtype).T",
 )
@@ -83,7 +83,7 @@ def blocks_of_whole_numbers(t: Trial) -> None:
 @fault(
     "nullable-null-as-zero",
     "pandas' NA read as 0",
-    "forest.frames:write_numbers",
+    "rows.frames:write_numbers",
     "rows[gaps, place] = np.nan",
     "rows[gaps, place] = 0.0",
 )
@@ -99,7 +99,7 @@ def nullable_columns(t: Trial) -> None:
 @fault(
     "arrow-null-as-zero",
     "Arrow's null read as 0",
-    "forest.frames:write_numbers",
+    "rows.frames:write_numbers",
     "rows[gaps, place] = np.nan",
     "rows[gaps, place] = 0.0",
 )
@@ -116,7 +116,7 @@ def tables_with_nulls(t: Trial) -> None:
 @fault(
     "object-none-as-zero",
     "None among objects read as 0",
-    "sources.objects:numbers_among",
+    "rows.objects:numbers_among",
     "return np.array(objects, np.float64)",
     "return np.array([0.0 if x is None else x for x in objects], np.float64)",
 )
@@ -132,7 +132,7 @@ def objects_with_none(t: Trial) -> None:
 @fault(
     "block-of-uint8-as-int8",
     "a wrong dtype of one block",
-    "sources.pandas_blocks:_numbers",
+    "rows.pandas_blocks:_numbers",
     "rows[:, places] = values.T",
     "rows[:, places] = (values.view('i1') if values.dtype == 'u1' else values).T",
 )
@@ -147,7 +147,7 @@ def blocks_of_bytes(t: Trial) -> None:
 @fault(
     "bool-column-inverted",
     "a bool read as another number",
-    "sources.pandas_blocks:_numbers",
+    "rows.pandas_blocks:_numbers",
     "rows[:, places] = values.T",
     "rows[:, places] = (values * -1 if values.dtype == '?' else values).T",
 )
@@ -161,7 +161,7 @@ def columns_of_booleans(t: Trial) -> None:
 @fault(
     "names-in-any-order",
     "reordered names ignored",
-    "sources.plain:PlainRows._compared",
+    "rows.plain:PlainRows._compared",
     "names is None or texts == names",
     "names is None or sorted(texts) == sorted(names)",
 )
@@ -174,7 +174,7 @@ def reordered_names(t: Trial) -> None:
 @fault(
     "sklearn-names-in-any-order",
     "reordered names ignored",
-    "sources.plain:PlainRows._compared",
+    "rows.plain:PlainRows._compared",
     'return "" if tuple(found_names) == names else None',
     'return "" if sorted(found_names) == sorted(names) else None',
 )
@@ -187,7 +187,7 @@ def reordered_names_of_sklearn(t: Trial) -> None:
 @fault(
     "labels-1-and-1.0",
     "column labels of other classes taken for the same",
-    "forest.frames:same_labels",
+    "rows.frames:same_labels",
     "return labels.dtype == others.dtype and bool(labels.equals(others))",
     "return bool(labels.equals(others))",
     named="CHANGELOG, Labels of columns",
@@ -277,7 +277,7 @@ def limit_in_csr(t: Trial) -> None:
 @fault(
     "half-floats-of-arrow",
     "a dtype answered that the library refuses",
-    "sources.plain:PlainRows._table",
+    "rows.plain:PlainRows._table",
     'if self._r.compares != "sklearn" and not _REFUSED.isdisjoint(kinds):',
     "if False:",
     named="CHANGELOG, LightGBM, half floats",
@@ -294,7 +294,7 @@ def half_floats(t: Trial) -> None:
 @fault(
     "big-endian-frames",
     "a dtype answered that the library refuses",
-    "forest.frames:is_plain",
+    "rows.frames:is_plain",
     "dtype in _PLAIN",
     'dtype.newbyteorder("=") in _PLAIN',
     named="CHANGELOG, Rows that libraries refuse",
@@ -308,7 +308,7 @@ def big_endian(t: Trial) -> None:
 @fault(
     "absent-as-missing",
     "sparse absent entries as missing instead of 0",
-    "sources.plain:PlainRows._csr",
+    "rows.plain:PlainRows._csr",
     "np.full(shape, fill, self._r.dtype)",
     "np.full(shape, np.nan, self._r.dtype)",
 )
@@ -327,7 +327,7 @@ def absent_zeros(t: Trial) -> None:
 @fault(
     "absent-as-zero",
     "sparse absent entries as 0 instead of missing",
-    "sources.plain:PlainRows._csr",
+    "rows.plain:PlainRows._csr",
     "np.full(shape, fill, self._r.dtype)",
     "np.full(shape, 0.0, self._r.dtype)",
 )
@@ -345,7 +345,7 @@ def absent_gaps(t: Trial) -> None:
 @fault(
     "fill-value-ignored",
     "a sparse column's fill value ignored",
-    "sources.plain:dense_columns",
+    "rows.plain:dense_columns",
     "columns[i].sparse.to_dense()",
     "columns[i].sparse.to_dense().replace(columns[i].dtype.fill_value, 0)",
 )

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from skforge.forest.frames import numbers_in
+from skforge.rows.frames import numbers_in
 
 pl = pytest.importorskip("polars")
 pa = pytest.importorskip("pyarrow")

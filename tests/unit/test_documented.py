@@ -12,7 +12,7 @@ import pytest
 from skforge import CompiledForest
 from skforge._docs import documented
 from skforge.distributed import dask, ray, spark
-from skforge.engine.module import CompiledModule
+from skforge.modules.compiled import CompiledModule
 from skforge.tuning import tune
 
 

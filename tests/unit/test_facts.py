@@ -17,7 +17,7 @@ import pytest
 
 from benchmarks import running_text
 from skforge import __version__
-from skforge.engine.auto import GPU_MIN_ROWS
+from skforge.modules.auto import GPU_MIN_ROWS
 from skforge.prediction.verification import DRAWN_ROWS, SAMPLE_ROWS
 from tests import ring_times
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from skforge.sources.column_readers import FrameReader, ReadColumns
-from skforge.sources.forms import Form
+from skforge.rows.column_readers import FrameReader, ReadColumns
+from skforge.rows.forms import Form
 from skforge.sources.pipeline import readable
 
 pd = pytest.importorskip("pandas")

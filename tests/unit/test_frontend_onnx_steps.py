@@ -9,12 +9,12 @@ import pytest
 from scipy.sparse import csr_array
 
 from skforge import InvalidInputError, UnsupportedModelError, load_forest
-from skforge.engine.readers import reader_of
 from skforge.exceptions import InvalidModelError
 from skforge.forest.reference import draw_rows, reference_raw
 from skforge.frontends.onnx.operators import GraphNode, operator_of
 from skforge.frontends.onnx.symbols import Tensor, cells_of
 from skforge.frontends.pipeline.columns import Column
+from skforge.rows.readers import reader_of
 from tests.answers_of import apply_transform
 from tests.comparing import refusal
 from tests.onnx_models import (

@@ -13,9 +13,9 @@ from skforge.compiler.schedule.families import bitsliced_schedule, tiled_schedul
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.engine import shares as module_shares
-from skforge.engine.module import compile_forest
 from skforge.exceptions import InvalidInputError, ScheduleError, TargetError
 from skforge.frontends import load_forest
+from skforge.modules.compiled import compile_forest
 from tests.exactness.forests import drawn, forest
 from tests.refusals import error_of
 

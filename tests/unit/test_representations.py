@@ -15,9 +15,9 @@ from skforge.compiler.layouts import encoding as encodings
 from skforge.compiler.schedule.directives import Interleave, Unroll
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.engine.module import compile_forest
 from skforge.exceptions import ScheduleError
 from skforge.forest.arrays import Missing
+from skforge.modules.compiled import compile_forest
 from tests import toy_blocks, toy_representation
 from tests.exactness.forests import drawn, forest
 

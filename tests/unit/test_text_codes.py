@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from skforge.frontends.pipeline.codes import MANY, TextCodes
-from skforge.sources.column_readers import TableReader
+from skforge.rows.column_readers import TableReader
 
 pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")

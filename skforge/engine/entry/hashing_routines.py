@@ -1,4 +1,4 @@
-"""The code that hashes texts; :mod:`~skforge.engine.hashed_rows` calls it.
+"""The code that hashes texts; :mod:`~skforge.rows.hashed_rows` calls it.
 
 The hash of a text is CityHash64 (release 1.0) of its UTF-8: CatBoost keeps 32 bits.
 """

@@ -12,7 +12,6 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from skforge.exceptions import UnsupportedModelError
-from skforge.forest.frames import kind_of
 from skforge.frontends.base import class_name, is_pipeline, last_step, unwrap
 from skforge.frontends.members import fitted_members, is_wrapper, with_members
 from skforge.frontends.pipeline import transformers
@@ -208,7 +207,7 @@ class Branch:
             plain = type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2
             if not plain or X.shape[1] != self.width:
                 return None
-        elif kind_of(X) != "pandas" or not X.columns.is_unique:
+        elif not _is_frame(X) or not X.columns.is_unique:
             return None
         else:
             names = frozenset(X.columns)
@@ -227,13 +226,19 @@ class Branch:
         return _beside(X, out, self.names)
 
 
+def _is_frame(X: Any) -> bool:
+    """Tell whether something is pandas' own frame, without an import of pandas."""
+    class_ = type(X)
+    return class_.__module__.startswith("pandas") and class_.__name__ == "DataFrame"
+
+
 def _beside(X: Any, out: Any, names: Sequence[str]) -> Any:
     from pandas import DataFrame, concat
 
     if type(out) is np.ndarray:
         dtypes = [out.dtype]
         columns = DataFrame(out, index=X.index, columns=names)
-    elif kind_of(out) == "pandas":
+    elif _is_frame(out):
         dtypes = [*out.dtypes]
         columns = out.set_axis(X.index, axis=0).set_axis(names, axis=1)
     else:

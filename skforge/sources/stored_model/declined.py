@@ -16,7 +16,8 @@ import numpy as np
 
 from skforge._compat import no_warnings
 from skforge.exceptions import InvalidInputError, shortened, with_article
-from skforge.forest import frames, mistakes
+from skforge.forest import mistakes
+from skforge.rows import frames
 from skforge.runtime.mapping_values import is_missing, is_real
 from skforge.sources.stored_model.model import StoredModel
 

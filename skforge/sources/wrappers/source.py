@@ -17,7 +17,6 @@ from skforge.exceptions import (
     UnsupportedModelError,
 )
 from skforge.forest.forest import Forest
-from skforge.forest.frames import placed
 from skforge.forest.reference import draw_rows
 from skforge.frontends import members as kinds
 from skforge.frontends import read_forests
@@ -28,11 +27,12 @@ from skforge.frontends.wrappers.model import (
     taken_apart,
 )
 from skforge.outputs.steps import Refused
+from skforge.rows.frames import placed
+from skforge.rows.known_forms import ReadForm
+from skforge.rows.plain import ReadArray
 from skforge.runtime.mappings import MappingColumns
 from skforge.sources import base
-from skforge.sources.known_forms import ReadForm
 from skforge.sources.pipeline import nested_parts
-from skforge.sources.plain import ReadArray
 from skforge.sources.stored_model.model import StoredModel
 from skforge.sources.wrappers import nodes
 from skforge.sources.wrappers.nodes import Constant, Leaf, Node

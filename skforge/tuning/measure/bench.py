@@ -17,7 +17,6 @@ import numpy as np
 from skforge._compat import cached_property
 from skforge._typing import Array
 from skforge.compiler.cost.estimate import distinct_rows
-from skforge.engine.readers import reader_of
 from skforge.engine.rows import forest_rows
 from skforge.exceptions import plural
 from skforge.forest.arrays import Missing
@@ -28,6 +27,7 @@ from skforge.forest.reference import (
     reference_raw,
     sum_limits,
 )
+from skforge.rows.readers import reader_of
 
 if TYPE_CHECKING:
     from skforge.tuning.measure.measure import Runner

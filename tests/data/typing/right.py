@@ -15,8 +15,8 @@ from sklearn.tree import DecisionTreeRegressor  # type: ignore[import-untyped]
 
 import skforge
 from skforge import CompiledForest, Schedule, Target, compile_forest, load_forest
-from skforge.engine.module import CompiledModule
 from skforge.forest.forest import Forest
+from skforge.modules.compiled import CompiledModule
 from skforge.tuning import ScheduleSearch, ScheduleSpace, Tuner, TuningResult, tune
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 import skforge
 import skforge.tuning
 from skforge import CompiledForest, Schedule, compile_forest, load_forest
-from skforge.engine.module import CompiledModule
+from skforge.modules.compiled import CompiledModule
 
 
 def names() -> None:

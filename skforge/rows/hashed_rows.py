@@ -29,11 +29,12 @@ from skforge.engine.cpu.code import MachineCode
 from skforge.engine.cpu.programs import program
 from skforge.engine.entry.encoder_tables import tables_of
 from skforge.engine.kernels import address_of
-from skforge.engine.rows import places_in, with_dropped
 from skforge.exceptions import InvalidInputError
-from skforge.forest import frames, mistakes
+from skforge.forest import mistakes
 from skforge.forest.categories import HASH, MULTIPLIER, HashedCategories
 from skforge.forest.forest import Forest
+from skforge.rows import frames
+from skforge.rows.prepare import places_in, with_dropped
 from skforge.runtime.categories import NO_CATEGORY, category, number
 from skforge.runtime.entries import EntrySizes, open_entry
 from skforge.runtime.python_objects import is_known_python, symbols

@@ -14,11 +14,12 @@ import numpy as np
 from skforge._typing import Array
 from skforge.engine.rows import forest_rows
 from skforge.exceptions import InvalidInputError, shortened
-from skforge.forest import frames, mistakes
+from skforge.forest import mistakes
 from skforge.forest.forest import Forest
 from skforge.forest.rows import whole_range
-from skforge.forest.sparse_rows import blocks_of, is_sparse
 from skforge.frontends.pipeline.codes import TextCodes
+from skforge.rows import frames
+from skforge.rows.sparse_rows import blocks_of, is_sparse
 
 
 def text_codes(forest: Forest) -> dict[int, TextCodes]:

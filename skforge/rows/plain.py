@@ -18,10 +18,9 @@ import numpy as np
 
 from skforge._typing import Array
 from skforge.exceptions import InvalidInputError
-from skforge.forest import frames
 from skforge.forest.arrays import ZERO_THRESHOLD
-from skforge.sources import known_forms, pandas_blocks
-from skforge.sources.known_forms import ReadForm
+from skforge.rows import frames, known_forms, pandas_blocks
+from skforge.rows.known_forms import ReadForm
 
 #: Larger sparse rows are made dense by blocks, over the columns that trees read.
 _MOST_CELLS, _MOST_COLUMNS = 1 << 16, 256

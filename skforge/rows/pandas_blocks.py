@@ -11,8 +11,8 @@ import numpy as np
 
 from skforge._typing import Array
 from skforge.exceptions import InvalidInputError
-from skforge.forest import frames
-from skforge.sources.objects import numbers_among
+from skforge.rows import frames
+from skforge.rows.objects import numbers_among
 
 #: Writes a block's values to rows; returns False for values that the source must read.
 WriteBlock: TypeAlias = Callable[[Array, Any], bool]
@@ -30,7 +30,7 @@ def plan(
 ) -> list[WriteBlock] | None:
     """Return what writes each block of frames like this one; None for other columns.
 
-    The arguments are those of :class:`~skforge.sources.plain.Reading`.
+    The arguments are those of :class:`~skforge.rows.plain.Reading`.
     """
     columns, blocks = X.columns, X._mgr.blocks
     objects = objects and any(block.dtype == np.object_ for block in blocks)

@@ -10,11 +10,11 @@ from skforge.compiler.target import Target
 from skforge.engine import targets
 from skforge.engine.cpu.threads import check_n_jobs
 from skforge.engine.engine import Engine
-from skforge.engine.methods import Methods
 from skforge.engine.schedules import Schedules, schedule_table
 from skforge.exceptions import check_choice
 from skforge.forest.forest import Forest
 from skforge.frontends import load_forest
+from skforge.modules.methods import Methods
 from skforge.runtime.float_errors import own_arithmetic
 
 if TYPE_CHECKING:

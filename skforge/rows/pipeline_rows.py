@@ -16,21 +16,21 @@ import numpy as np
 from skforge._compat import cached_property
 from skforge._typing import Array
 from skforge.forest.forest import Forest
-from skforge.forest.frames import FrameColumns, is_plain, kind_of, labels_of
 from skforge.frontends.pipeline.bounds import Bounds
 from skforge.frontends.pipeline.codes import NumberCodes, TextCodes
 from skforge.frontends.pipeline.columns import frame_of
-from skforge.runtime.mappings import MappingColumns
-from skforge.runtime.records import plain_out
-from skforge.sources import column_readers, forms
-from skforge.sources.known_forms import ReadForm
-from skforge.sources.objects import OBJECTS, only_number
-from skforge.sources.plain import (
+from skforge.rows import column_readers, forms
+from skforge.rows.frames import FrameColumns, is_plain, kind_of, labels_of
+from skforge.rows.known_forms import ReadForm
+from skforge.rows.objects import OBJECTS, only_number
+from skforge.rows.plain import (
     PlainRows,
     ReadArray,
     Reading,
     array_of,
 )
+from skforge.runtime.mappings import MappingColumns
+from skforge.runtime.records import plain_out
 
 #: Columns up to which a frame's only row is read value by value.
 _FEW_COLUMNS = 64

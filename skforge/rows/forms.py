@@ -17,8 +17,8 @@ import numpy as np
 from skforge._typing import Array
 from skforge.forest.arrays import Comparison
 from skforge.forest.forest import Forest
-from skforge.forest.frames import is_date, number_of
 from skforge.forest.predicates import round_thresholds
+from skforge.rows.frames import is_date, number_of
 
 if TYPE_CHECKING:
     from skforge.frontends.pipeline.bounds import Bounds

@@ -14,9 +14,9 @@ import numpy as np
 from skforge._compat import cached_property
 from skforge._typing import Array
 from skforge.engine.arrays import is_device_array
-from skforge.engine.rows import prepare_rows
-from skforge.forest import sparse_rows
 from skforge.forest.forest import Forest
+from skforge.rows import sparse_rows
+from skforge.rows.prepare import prepare_rows
 
 
 class RowReader(Protocol):
@@ -70,14 +70,14 @@ class GraphReader(PlainReader):
 
     @cached_property
     def _known(self) -> Any:
-        from skforge.engine.graph_rows import GraphRows
+        from skforge.rows.graph_rows import GraphRows
 
         return GraphRows(self._forest)
 
 
 def reader_of(forest: Forest) -> RowReader:
     if forest.is_encoded:
-        from skforge.engine.hashed_rows import HashedRows  # which compiles code
+        from skforge.rows.hashed_rows import HashedRows  # which compiles code
 
         return HashedRows(forest)
     return GraphReader(forest) if forest.is_graph else PlainReader(forest)

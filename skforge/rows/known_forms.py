@@ -14,8 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from skforge._typing import Array
-from skforge.forest import frames
-from skforge.sources import pandas_blocks
+from skforge.rows import frames, pandas_blocks
 
 #: Returns rows for an entry; None for those that need every check.
 ReadForm: TypeAlias = Callable[[Any], "Array | None"]

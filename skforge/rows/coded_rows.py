@@ -14,11 +14,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from skforge._typing import Array
-from skforge.forest import frames
 from skforge.frontends.pipeline.codes import TextCodes
-from skforge.sources import pandas_blocks
-from skforge.sources.known_forms import ReadForm
-from skforge.sources.plain import PlainRows, ReadArray, Reading, array_of
+from skforge.rows import frames, pandas_blocks
+from skforge.rows.known_forms import ReadForm
+from skforge.rows.plain import PlainRows, ReadArray, Reading, array_of
 
 #: NumPy 1 rounds some numbers to float32 where it compares them with a float32 array.
 _ROUNDS = np.lib.NumpyVersion(np.__version__) < "2.0.0"

@@ -23,15 +23,15 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from skforge._typing import Array
-from skforge.forest import frames
 from skforge.frontends.pipeline.codes import (
     MANY,
     TEXT_DTYPES,
     TextCodes,
     is_text,
 )
-from skforge.sources.forms import OBJECT, Form, form_text, is_wide
-from skforge.sources.objects import OBJECTS, numbers_among
+from skforge.rows import frames
+from skforge.rows.forms import OBJECT, Form, form_text, is_wide
+from skforge.rows.objects import OBJECTS, numbers_among
 
 #: Types of texts of polars and pyarrow.
 _TEXTS = {"string", "large_string", "string_view", "categorical", "enum", "dictionary"}

@@ -21,7 +21,6 @@ from skforge.compiler.target import Target
 from skforge.engine.arrays import into, is_device_array
 from skforge.engine.by_round import ARGUMENTS, asked, blocks_of
 from skforge.engine.engine import Answered
-from skforge.engine.readers import RowReader, reader_of
 from skforge.exceptions import InvalidInputError, UnsupportedModelError
 from skforge.forest.forest import Forest
 from skforge.forest.outputs import AnswerSpec
@@ -29,6 +28,7 @@ from skforge.forest.rounds import ends_in_bias
 from skforge.frontends.checks import refuse_arguments
 from skforge.outputs import steps
 from skforge.outputs.answers import of_scores
+from skforge.rows.readers import RowReader, reader_of
 
 OutArray: TypeAlias = Array | None
 _Predicted: TypeAlias = Literal["raw", "transformed"]
@@ -50,6 +50,9 @@ class Methods:
     @cached_property
     def _reader(self) -> RowReader:
         return reader_of(self.forest)
+
+    def of_users(self, entry: Any) -> Any:
+        return self._reader.entry(entry)
 
     def predict_raw(
         self, X: Any, *, n_jobs: int | None = None, out: OutArray = None, **rounds: Any

@@ -15,11 +15,11 @@ from skforge.engine.arrays import is_device_array, is_forked
 from skforge.engine.cpu.threads import resolve_n_jobs
 from skforge.engine.engine import Answered, MethodName
 from skforge.engine.kernels import RangeKernels
-from skforge.engine.methods import Methods
-from skforge.engine.module import CompiledModule
 from skforge.engine.schedules import is_count
 from skforge.exceptions import InvalidInputError
 from skforge.forest.reference import draw_rows
+from skforge.modules.compiled import CompiledModule
+from skforge.modules.methods import Methods
 from skforge.outputs.steps import Output
 
 #: Approximate batch size from which a GPU is faster than its machine's CPU.

@@ -1,0 +1,1 @@
+"""Compiled forests, as programs without scikit-learn use them."""

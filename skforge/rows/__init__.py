@@ -1,0 +1,1 @@
+"""Users' rows: containers, their columns and forms, and readers that make numbers."""
