@@ -16,9 +16,9 @@ from systems import without_avx512
 from threadpoolctl import threadpool_limits
 
 from skforge.compiler.cost.shape import ForestShape
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
+from skforge.schedule.schedule import Schedule
 from skforge.tuning.measure.bench import SampleRows
 from skforge.tuning.measure.measure import KernelMeasurer, Runner
 

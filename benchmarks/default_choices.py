@@ -39,16 +39,16 @@ from skforge.compiler.defaults.cpu import (
     few_rows,
 )
 from skforge.compiler.defaults.walks import walking_schedules
-from skforge.compiler.schedule.families import (
+from skforge.compiler.target import Target
+from skforge.exceptions import plural
+from skforge.forest.forest import Forest
+from skforge.schedule.families import (
     bitsliced_schedule,
     row_blocks,
     tiled_schedule,
     unchecked,
 )
-from skforge.compiler.schedule.schedule import Schedule
-from skforge.compiler.target import Target
-from skforge.exceptions import plural
-from skforge.forest.forest import Forest
+from skforge.schedule.schedule import Schedule
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
 

@@ -41,8 +41,8 @@ from skforge.compiler.cost.estimate import COEFFICIENTS, CostEstimate, plan_of
 from skforge.compiler.cost.profile import MachineProfile
 from skforge.compiler.defaults.cpu import candidates, few_rows
 from skforge.compiler.defaults.walks import walking_schedules
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
+from skforge.schedule.schedule import Schedule
 
 OUTPUT = Path(__file__).parents[1] / "skforge/compiler/cost/coefficients.json"
 

@@ -28,7 +28,6 @@ from skforge.compiler.cost.estimate import plan_of
 from skforge.compiler.cost.profile import STORED, MachineProfile
 from skforge.compiler.defaults.cpu import default_schedules
 from skforge.compiler.driver import build_hir, lower
-from skforge.compiler.schedule.families import bitsliced_schedule, lanes_schedule
 from skforge.compiler.target import Target
 from skforge.engine.cpu.jit import emit_assembly
 from skforge.engine.machine import (
@@ -37,6 +36,7 @@ from skforge.engine.machine import (
     measure,
     without_kernels,
 )
+from skforge.schedule.families import bitsliced_schedule, lanes_schedule
 
 #: Turns that are simulated, enough that the first ones do not count.
 TURNS = 400

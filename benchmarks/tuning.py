@@ -33,9 +33,9 @@ from tuning_recorded import Recorded
 from skforge import load_forest
 from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.defaults.cpu import default_schedules
-from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError, TuningWarning
+from skforge.schedule.ranges import BatchRange
 from skforge.tuning import Heuristic, Random, ScheduleSpace, Tuner
 from skforge.tuning.search.learned import Learned
 from skforge.tuning.search.strategies import Strategy

@@ -19,11 +19,11 @@ from cost_model_data import SLOT, ThreadTimed
 from harness import add_line, lines_of, take_turns
 from threadpoolctl import threadpool_limits
 
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError, SkforgeError
 from skforge.forest.forest import Forest
 from skforge.forest.reference import reference_raw
+from skforge.schedule.schedule import Schedule
 from skforge.tuning.measure.bench import SampleRows
 from skforge.tuning.measure.measure import KernelMeasurer, LoweredCandidate
 

@@ -148,7 +148,7 @@ PARTS = (
     Part(
         "Scheduling language",
         "directives, loop nests, presets",
-        ("skforge.compiler.schedule",),
+        ("skforge.schedule",),
         *(13, 3, 3),
     ),
     Part(

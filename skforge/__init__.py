@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from skforge.acceleration.api import accelerated as accelerated
     from skforge.acceleration.api import restore as restore
     from skforge.acceleration.report import acceleration_report as acceleration_report
-    from skforge.compiler.schedule.schedule import Schedule as Schedule
     from skforge.compiler.target import Target as Target
     from skforge.estimators import CompiledForest as CompiledForest
     from skforge.explainer import TreeExplainer as TreeExplainer
@@ -33,13 +32,14 @@ if TYPE_CHECKING:
     from skforge.persistence.artifact import save as save
     from skforge.persistence.convert import convert as convert
     from skforge.persistence.loading import load as load
+    from skforge.schedule.schedule import Schedule as Schedule
 
 # Loaded on first use, so that `import skforge` imports no heavy packages.
 _HOME = {
     "CompiledForest": "skforge.estimators",
     "Forest": "skforge.forest.forest",
     "ForestBuilder": "skforge.frontends.builder",
-    "Schedule": "skforge.compiler.schedule.schedule",
+    "Schedule": "skforge.schedule.schedule",
     "Target": "skforge.compiler.target",
     "TreeExplainer": "skforge.explainer",
     "accelerate": "skforge.acceleration.api",

@@ -16,7 +16,6 @@ from sklearn.utils.validation import check_is_fitted
 from skforge import config
 from skforge._docs import documented
 from skforge._typing import Array
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.display.notebook import Displayed
 from skforge.engine.cpu.threads import resolve_n_jobs
@@ -29,6 +28,7 @@ from skforge.prediction.fitting import make, table_of
 from skforge.prediction.shadow import shadow_state
 from skforge.prediction.stored_answers import compare_stored
 from skforge.runtime.mappings import is_mapped
+from skforge.schedule.schedule import Schedule
 from skforge.sources.fitted import model_of, offered
 from skforge.tuning.tuner import STRATEGIES
 

@@ -22,13 +22,13 @@ from skforge._docs import documented
 from skforge._typing import Array
 from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.ir.hir.nodes import Reduction
-from skforge.compiler.schedule.ranges import BatchRange
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.display.notebook import OwnRepr
 from skforge.estimators import CompiledForest
 from skforge.exceptions import InvalidInputError, check_choice
 from skforge.prediction.delegation import validated
+from skforge.schedule.ranges import BatchRange
+from skforge.schedule.schedule import Schedule
 from skforge.tuning.result import TuningResult
 from skforge.tuning.search.strategies import Strategy
 from skforge.tuning.search.trial import DEFAULT, Trial

@@ -16,12 +16,12 @@ from skforge.compiler.driver import Lowered
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.walk import statements
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.forest.forest import Forest
 from skforge.gpu.codegen.emitter import emit_gpu
 from skforge.gpu.codegen.host_plan import HostPlan
 from skforge.gpu.codegen.writer import PRELUDE
+from skforge.schedule.schedule import Schedule
 
 
 @dataclass(frozen=True, slots=True, eq=False)

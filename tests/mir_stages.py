@@ -17,11 +17,11 @@ from skforge.compiler.passes.hir import (
     reorder_trees,
     tile_nodes,
 )
-from skforge.compiler.schedule.bind import bind
-from skforge.compiler.schedule.bound import marked
-from skforge.compiler.schedule.directives import Quantize, ScheduleKind
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.forest.forest import Forest
+from skforge.schedule.bind import bind
+from skforge.schedule.bound import marked
+from skforge.schedule.directives import Quantize, ScheduleKind
+from skforge.schedule.schedule import Schedule
 
 #: The sample model of SilvanForge Figure 1a: two trees of depth 1, two of depth 2.
 SAMPLE = ("stump", "stump", "chain", "chain")

@@ -29,12 +29,12 @@ import xgboost as xgb
 from sklearn import ensemble, tree
 
 from skforge import compile_forest, load_forest
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import SkforgeError, UnsupportedModelError
 from skforge.forest.forest import Forest
 from skforge.forest.reference import draw_rows, reference_leaves, reference_raw
 from skforge.frontends.xgboost.as_json import as_json
 from skforge.outputs.functions import UNKNOWN
+from skforge.schedule.schedule import Schedule
 from tests.answers_of import apply_transform, class_labels, decide, predict_proba
 from tests.old_xgboost import old_bytes
 from tests.onnx_models import MODES, POSTS, RandomTrees, make_model

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.forest.reference import draw_rows, reference_leaves, reference_raw
 from skforge.modules.compiled import compile_forest
+from skforge.schedule.schedule import Schedule
 
 #: More than one kernel: the default table, and lanes of rows under blocks.
 VECTORISED = (

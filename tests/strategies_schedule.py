@@ -9,10 +9,11 @@ from itertools import count
 from hypothesis import strategies as st
 
 from skforge.compiler.layouts.base import names as representations
-from skforge.compiler.schedule.apply import apply_all
-from skforge.compiler.schedule.bound import BoundLoop, BoundNest
-from skforge.compiler.schedule.directives import BY_NAME, COMPLETE_TILES, VECTOR_WIDTHS
-from skforge.compiler.schedule.families import (
+from skforge.exceptions import ScheduleError
+from skforge.schedule.apply import apply_all
+from skforge.schedule.bound import BoundLoop, BoundNest
+from skforge.schedule.directives import BY_NAME, COMPLETE_TILES, VECTOR_WIDTHS
+from skforge.schedule.families import (
     WalkKind,
     bitsliced_schedule,
     lanes_schedule,
@@ -25,9 +26,8 @@ from skforge.compiler.schedule.families import (
     trees_by_blocks,
     trees_by_threads,
 )
-from skforge.compiler.schedule.nest import paths, size_value
-from skforge.compiler.schedule.schedule import Schedule
-from skforge.exceptions import ScheduleError
+from skforge.schedule.nest import paths, size_value
+from skforge.schedule.schedule import Schedule
 
 SHAPING = ("tile", "split", "reorder")
 CPU_DIRECTIVES = (

@@ -71,7 +71,7 @@ def test_a_process_that_computes_on_its_cpu_imports_nothing_of_gpus():
 import numpy as np
 import skforge, sys
 from sklearn.tree import DecisionTreeRegressor
-from skforge.compiler.schedule.families import bitsliced_schedule
+from skforge.schedule.families import bitsliced_schedule
 from skforge.tuning import tune
 X = np.random.default_rng(0).random((64, 3), np.float32)
 forest = skforge.load_forest(DecisionTreeRegressor(max_depth=3).fit(X, X[:, 0]))
@@ -115,7 +115,7 @@ for library, path in {models!r}:
     fast = skforge.load(path)
     X = np.load({rows!r})
     fast.predict(X[:1])
-    compiler = [m for m in sys.modules if m.startswith("skforge.compiler.schedule.d")]
+    compiler = [m for m in sys.modules if m.startswith("skforge.schedule.d")]
     for name in ("predict", "predict_proba", "predict_raw"):
         getattr(fast, name)(X)
         getattr(fast, name)(X[:1])

@@ -33,7 +33,7 @@ LAYERS = (
     (
         "skforge.frontends",
         "skforge.outputs",
-        "skforge.compiler.schedule",
+        "skforge.schedule",
     ),
     ("skforge.compiler.ir",),
     ("skforge.compiler.binning", "skforge.compiler.codegen", "skforge.gpu.codegen"),
@@ -91,7 +91,7 @@ DOORS = {
     ("skforge.frontends", "skforge.frontends"): (
         "a registry: frontends of pipelines and wrappers read their members with it"
     ),
-    ("skforge.compiler.schedule.schedule", "skforge.compiler.schedule.presets"): (
+    ("skforge.schedule.schedule", "skforge.schedule.presets"): (
         "Schedule.preset makes schedules, as the presets do"
     ),
     ("skforge.sources.base", "skforge.sources"): "a registry of adapters, by library",
@@ -241,7 +241,7 @@ def test_doors_are_there_and_needed(door):
 NAME_GPUS = {
     "skforge.cli": "what users type and read",
     "skforge.compiler.backend": "where the part of GPUs is",
-    "skforge.compiler.schedule": "schedules are of CPUs or of GPUs",
+    "skforge.schedule": "schedules are of CPUs or of GPUs",
     "skforge.compiler.target": "Target.cuda, Target.hip",
     "skforge.exporters.c_source": "the emitter of C++, whose statements are also C's",
     "skforge.modules.auto": "a CPU and a GPU, for one model",
@@ -289,7 +289,7 @@ def test_below_the_readers_of_rows_there_are_only_numbers(folder):
 
 
 def test_what_names_gpus_is_in_their_folder():
-    folders = ("skforge.gpu", "skforge.cli", "skforge.compiler.schedule")
+    folders = ("skforge.gpu", "skforge.cli", "skforge.schedule")
     naming = {
         next((name for name in folders if f"{module}.".startswith(f"{name}.")), module)
         for module, file in MODULES.items()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from skforge.compiler.driver import NamedPass, Stage
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.walk import map_loops
-from skforge.compiler.schedule.directives import UNITS, Mark, Root
+from skforge.schedule.directives import UNITS, Mark, Root
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from skforge.compiler.schedule.families import (
+from skforge.forest.forest import Forest
+from skforge.schedule.families import (
     WalkKind,
     rows_and_trees,
     rows_by_threads,
     trees_by_blocks,
     trees_by_threads,
 )
-from skforge.compiler.schedule.schedule import Schedule
-from skforge.forest.forest import Forest
+from skforge.schedule.schedule import Schedule
 
 #: Trees deeper than this are not padded, nor stored as heaps.
 PADDED_DEPTH = 10

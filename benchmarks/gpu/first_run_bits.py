@@ -16,9 +16,9 @@ from benchmarks.gpu.designs import designs
 from benchmarks.gpu.first_run_items import Item
 from benchmarks.gpu.first_run_setup import Array, Setup, differs, of_schedule
 from skforge import compile_forest
-from skforge.compiler.schedule.schedule import PRESETS, Schedule
 from skforge.forest.forest import Forest
 from skforge.forest.reference import reference_leaves, reference_raw
+from skforge.schedule.schedule import PRESETS, Schedule
 
 #: Random schedules, and those of one item.
 DRAWN, EACH = 200, 10

@@ -23,13 +23,13 @@ from benchmarks.gpu.devices import Clock, clock_of
 from benchmarks.gpu.first_run_items import Item
 from skforge import load_forest
 from skforge.compiler import driver
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.engine.targets import resolve_target
 from skforge.exceptions import SkforgeError
 from skforge.forest.forest import Forest
 from skforge.gpu.codegen.emitter import emit_gpu
 from skforge.gpu.runtime.compilers import code_of
+from skforge.schedule.schedule import Schedule
 
 Array = np.ndarray[Any, Any]
 

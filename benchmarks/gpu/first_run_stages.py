@@ -35,10 +35,10 @@ from benchmarks.gpu.strategies import times
 from benchmarks.gpu.tables import ON_CPU
 from skforge import compile_forest
 from skforge.compiler.cost.shape import ForestShape
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.forest.forest import Forest
 from skforge.gpu import backend
 from skforge.gpu.runtime.compilers import compiler_version
+from skforge.schedule.schedule import Schedule
 from skforge.tuning import ScheduleSpace, Tuner
 from skforge.tuning.search.learned import Learned
 from skforge.tuning.search.strategies import Strategy

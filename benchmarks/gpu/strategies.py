@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from benchmarks.gpu.devices import Clock, clock_of
 from skforge import compile_forest
 from skforge.compiler.ir.hir.nodes import Reduction
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import SkforgeError
 from skforge.forest.forest import Forest
+from skforge.schedule.schedule import Schedule
 
 Array = NDArray[Any]
 Times = dict[str, list[float | None]]

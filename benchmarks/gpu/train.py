@@ -32,11 +32,11 @@ from numpy.typing import NDArray
 from skforge import load_forest
 from skforge.compiler.cost.schedule_facts import facts_of
 from skforge.compiler.cost.shape import ForestShape, Setting
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.gpu.cost import GpuWork
 from skforge.gpu.cost_model import SHIPPED_GPU, CostModel, features
 from skforge.gpu.runtime.cupy import current
+from skforge.schedule.schedule import Schedule
 from skforge.tuning import ScheduleSpace, Tuner
 from skforge.tuning.search.strategies import Random
 

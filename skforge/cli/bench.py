@@ -20,11 +20,11 @@ from skforge.cli.models import drawable, fitted, forest_of, live_model, open_mod
 from skforge.cli.report import Pair, check, describe, show_schedules, speed
 from skforge.cli.screen import say, screen
 from skforge.cli.tables import name_of
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import InvalidInputError, VerificationError, duration
 from skforge.forest.forest import Forest
 from skforge.forest.reference import draw_rows
 from skforge.frontends.base import is_a, is_compiled
+from skforge.schedule.schedule import Schedule
 
 if TYPE_CHECKING:
     from skforge.modules.compiled import CompiledModule

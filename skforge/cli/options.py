@@ -14,9 +14,9 @@ from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
 import typer
 
-from skforge.compiler.schedule.directives import BY_NAME
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import ScheduleError, shortened
+from skforge.schedule.directives import BY_NAME
+from skforge.schedule.schedule import Schedule
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -20,11 +20,11 @@ from rich.text import Text
 from skforge._compat import no_warnings
 from skforge._typing import Array, Float64s
 from skforge.cli.screen import show
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import duration, plural, three_digits
 from skforge.forest.forest import Forest
 from skforge.forest.reference import differing_rows
 from skforge.prediction.answers import as_array
+from skforge.schedule.schedule import Schedule
 from skforge.tuning.search.ranges import merged
 
 if TYPE_CHECKING:

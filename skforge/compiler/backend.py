@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from skforge.compiler.ir.mir import nodes as mir
     from skforge.compiler.layouts.base import AnyLayout
     from skforge.compiler.lowering.kernel import LoweredKernel
-    from skforge.compiler.schedule.directives import ScheduleKind
-    from skforge.compiler.schedule.ranges import SchedulesByRange as Table
-    from skforge.compiler.schedule.schedule import Schedule
     from skforge.forest.forest import Forest
     from skforge.outputs.library import ArrayLibrary
+    from skforge.schedule.directives import ScheduleKind
+    from skforge.schedule.ranges import SchedulesByRange as Table
+    from skforge.schedule.schedule import Schedule
 
 
 #: Takes a function, its HIR and the bytes of memory that the threads of a block share.

@@ -42,14 +42,14 @@ from skforge.compiler.passes.mir import (
     unroll_walks,
     vectorize_trees,
 )
-from skforge.compiler.schedule import bound
-from skforge.compiler.schedule.bind import bind
-from skforge.compiler.schedule.directives import Quantize, ScheduleKind
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.config import dump_levels, verify_every_pass
 from skforge.exceptions import CompilerError, ScheduleError, warn
 from skforge.forest.forest import Forest
+from skforge.schedule import bound
+from skforge.schedule.bind import bind
+from skforge.schedule.directives import Quantize, ScheduleKind
+from skforge.schedule.schedule import Schedule
 
 T = TypeVar("T")
 

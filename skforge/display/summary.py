@@ -16,9 +16,6 @@ import numpy as np
 
 from skforge.compiler.cost.estimate import CostEstimate
 from skforge.compiler.ir.hir.nodes import Reduction
-from skforge.compiler.schedule.bind import kind_of
-from skforge.compiler.schedule.ranges import BatchRange
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.display.names import name_of, short_name
 from skforge.engine.cpu.threads import resolve_n_jobs
@@ -29,6 +26,9 @@ from skforge.forest.outputs import CLASSIFICATION
 from skforge.frontends.content import LIBRARIES
 from skforge.prediction.fitting import who_answers
 from skforge.prediction.kernel_checks import REFERENCE_ROWS
+from skforge.schedule.bind import kind_of
+from skforge.schedule.ranges import BatchRange
+from skforge.schedule.schedule import Schedule
 from skforge.sources.base import Source
 from skforge.sources.find import source_of
 from skforge.sources.fitted import model_of, start_of

@@ -16,8 +16,6 @@ from numpy.typing import ArrayLike, NDArray
 from skforge._compat import cached_property
 from skforge._typing import Array
 from skforge.compiler.backend import backend_of, on_device
-from skforge.compiler.schedule.ranges import BatchRange
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.engine import targets
 from skforge.engine.arrays import is_device_array
@@ -28,6 +26,8 @@ from skforge.engine.schedules import check_count
 from skforge.engine.shares import Shares
 from skforge.forest.forest import Forest
 from skforge.forest.leaves import Found, finder_of, rows_in
+from skforge.schedule.ranges import BatchRange
+from skforge.schedule.schedule import Schedule
 
 
 class ByTree:

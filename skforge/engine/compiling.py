@@ -13,13 +13,13 @@ from skforge.compiler.ir.hir.nodes import HirCache, PredictEnsemble, Reduction
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.walk import statements
 from skforge.compiler.layouts import base as representations
-from skforge.compiler.schedule.directives import Represent
-from skforge.compiler.schedule.nest import size_value
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.engine.cpu.code import MachineCode
 from skforge.engine.cpu.jit import compile_functions, emit_assembly, emit_ir
 from skforge.forest.forest import Forest
+from skforge.schedule.directives import Represent
+from skforge.schedule.nest import size_value
+from skforge.schedule.schedule import Schedule
 
 #: Bytes of scratch per kernel above which a batch runs in parts.
 SCRATCH_BYTES = 64 << 20

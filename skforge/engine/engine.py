@@ -14,8 +14,6 @@ from numpy.typing import ArrayLike
 
 from skforge._typing import Array
 from skforge.compiler.backend import backend_of, on_device
-from skforge.compiler.schedule.ranges import BatchRange
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.engine.arrays import is_device_array
 from skforge.engine.by_round import ByRound
@@ -40,6 +38,8 @@ from skforge.exceptions import check_choice
 from skforge.forest.forest import Forest
 from skforge.forest.leaves import leaf_finder
 from skforge.outputs import steps
+from skforge.schedule.ranges import BatchRange
+from skforge.schedule.schedule import Schedule
 
 if TYPE_CHECKING:
     from skforge.compiler.cost.estimate import CostEstimate

@@ -20,8 +20,6 @@ from numpy.typing import DTypeLike
 from skforge._compat import cached_property
 from skforge._typing import Array, Arrays
 from skforge.compiler.backend import backend_of
-from skforge.compiler.schedule.ranges import BatchRange
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.engine.cpu.code import MachineCode, code_facts
 from skforge.engine.cpu.threads import parallel_for_pointer
@@ -33,6 +31,8 @@ from skforge.runtime import object_cache, stored_kernels
 from skforge.runtime.entries import KernelTable
 from skforge.runtime.float_errors import own_arithmetic
 from skforge.runtime.stored_kernels import StoredKernel
+from skforge.schedule.ranges import BatchRange
+from skforge.schedule.schedule import Schedule
 
 if TYPE_CHECKING:
     from skforge.compiler.driver import Lowered

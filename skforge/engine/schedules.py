@@ -7,9 +7,9 @@ from itertools import pairwise
 from numbers import Integral
 from typing import TypeAlias, TypeGuard, TypeVar
 
-from skforge.compiler.schedule.ranges import BatchRange
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import InvalidInputError, ScheduleError, with_article
+from skforge.schedule.ranges import BatchRange
+from skforge.schedule.schedule import Schedule
 
 T = TypeVar("T")
 

@@ -19,10 +19,10 @@ import numpy as np
 
 from skforge._compat import cached_property
 from skforge._typing import Float64s
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.engine.cpu.threads import resolve_n_jobs, thread_limit
 from skforge.forest.forest import Forest
 from skforge.runtime.entries import ShareTable
+from skforge.schedule.schedule import Schedule
 
 if TYPE_CHECKING:
     from skforge.compiler.cost.estimate import CostEstimate
@@ -164,8 +164,8 @@ class Shares:
 
     def _loop(self, schedule: Schedule) -> _Loop | None:
         from skforge.compiler.layouts import base as representations
-        from skforge.compiler.schedule.bound import marked
-        from skforge.compiler.schedule.directives import Parallel, Quantize
+        from skforge.schedule.bound import marked
+        from skforge.schedule.directives import Parallel, Quantize
 
         nest = schedule.loop_nest(self._forest.n_trees)
         if schedule.kind == "cpu" and not marked(nest.loops, Parallel):

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from skforge.compiler.backend import backend, backend_of
-from skforge.compiler.schedule.ranges import BatchRange
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 from skforge.forest.forest import Forest
 from skforge.forest.leaves import leaf_finder
 from skforge.runtime.float_errors import own_arithmetic
+from skforge.schedule.ranges import BatchRange
+from skforge.schedule.schedule import Schedule
 
 if TYPE_CHECKING:
     from skforge.compiler.cost.shape import ForestShape

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from skforge._version import __version__
-from skforge.compiler.schedule.ranges import SchedulesByRange
 from skforge.compiler.system import shared_suffix
 from skforge.compiler.target import Target
 from skforge.config import compares_forms
@@ -39,6 +38,7 @@ from skforge.prediction.choose_targets import size_ranges
 from skforge.runtime.facts import WINDOWS
 from skforge.runtime.float_errors import own_arithmetic
 from skforge.runtime.mappings import MappingColumns
+from skforge.schedule.ranges import SchedulesByRange
 from skforge.sources.base import Source
 from skforge.sources.find import source_of
 

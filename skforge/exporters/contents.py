@@ -13,10 +13,10 @@ import numpy as np
 from skforge._typing import Array
 from skforge._version import __version__
 from skforge.compiler.ir.hir.nodes import Reduction
-from skforge.compiler.schedule.ranges import SchedulesByRange
 from skforge.compiler.target import Target
 from skforge.forest.forest import Forest
 from skforge.outputs.steps import Output, Steps
+from skforge.schedule.ranges import SchedulesByRange
 
 #: Return codes of the functions, numbered from 0: the name in C, and the text.
 ERRORS = {

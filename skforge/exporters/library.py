@@ -19,8 +19,6 @@ from skforge.compiler.driver import build_hir, lower
 from skforge.compiler.ir.hir.nodes import HirCache, Reduction
 from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.passes.lir import place_scratch
-from skforge.compiler.schedule.ranges import BatchRange, SchedulesByRange
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.system import heap_texts
 from skforge.compiler.target import Target
 from skforge.engine.compiling import most_rows
@@ -40,6 +38,8 @@ from skforge.forest.means import explained
 from skforge.outputs.functions import FUNCTIONS
 from skforge.outputs.steps import Steps, steps_in_code
 from skforge.runtime.libm import exp
+from skforge.schedule.ranges import BatchRange, SchedulesByRange
+from skforge.schedule.schedule import Schedule
 
 #: Scratch bytes per thread above which a kernel splits a batch, if that helps.
 SCRATCH_BYTES = 1 << 20

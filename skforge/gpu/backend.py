@@ -10,7 +10,6 @@ from skforge.compiler.driver import Lowered
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, Reduction
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.layouts.base import AnyLayout, get
-from skforge.compiler.schedule.ranges import SchedulesByRange
 from skforge.compiler.target import Target
 from skforge.exceptions import TargetError
 from skforge.forest.forest import Forest
@@ -30,6 +29,7 @@ from skforge.gpu.runtime import cupy
 from skforge.gpu.runtime.compilers import compile_ptx
 from skforge.gpu.runtime.kernel import EmulatedKernel, GpuKernel
 from skforge.runtime.stored_kernels import StoredKernel
+from skforge.schedule.ranges import SchedulesByRange
 
 GPU_MIR_PASSES: dict[str, MirPass] = {
     "warp-sums": lambda f, hir, shared: keep_sums.run_by_warp(f, hir),

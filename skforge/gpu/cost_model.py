@@ -23,7 +23,6 @@ from skforge._version import __version__
 from skforge.compiler.cost.schedule_facts import facts_of
 from skforge.compiler.cost.shape import Setting
 from skforge.compiler.defaults.walks import walking_schedules
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, InvalidModelError
 from skforge.forest.forest import Forest
@@ -31,6 +30,7 @@ from skforge.forest.record import forest_in, forest_out
 from skforge.gpu.cost import GpuWork
 from skforge.modules.compiled import CompiledModule, compile_forest
 from skforge.runtime.records import entry
+from skforge.schedule.schedule import Schedule
 
 
 def features(w: GpuWork) -> dict[str, Float64s]:

@@ -18,14 +18,14 @@ import numpy as np
 from skforge.compiler.cost.schedule_facts import facts_of
 from skforge.compiler.cost.shape import ForestShape, Setting
 from skforge.compiler.ir.hir.nodes import Reduction
-from skforge.compiler.schedule import families
-from skforge.compiler.schedule.ranges import BatchRange
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.forest.bins import code_dtype, column_count
 from skforge.forest.forest import Forest
 from skforge.gpu.cost import GpuWork
 from skforge.gpu.nest import row_stride
+from skforge.schedule import families
+from skforge.schedule.ranges import BatchRange
+from skforge.schedule.schedule import Schedule
 
 #: Rows at which schedules are estimated; each holds from the size before on.
 SIZES = (*(1 << k for k in range(5, 18)), 1 << 20)

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from skforge._typing import Float64s
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.walk import loops_in, statements
-from skforge.compiler.schedule.nest import Size
+from skforge.schedule.nest import Size
 
 ColumnCount = TypeVar("ColumnCount", int, Float64s)
 

@@ -23,8 +23,6 @@ from skforge._typing import Array, Bools
 from skforge.compiler.cost.schedule_facts import facts_of
 from skforge.compiler.cost.shape import Setting
 from skforge.compiler.driver import Lowered
-from skforge.compiler.schedule.directives import Interleave
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import TargetError
 from skforge.forest.forest import Forest
@@ -34,6 +32,8 @@ from skforge.gpu.cost_model import CostModel
 from skforge.gpu.runtime.compilers import CompilerKind, resources_of
 from skforge.gpu.runtime.kernel import GpuKernel, current_device, in_order
 from skforge.gpu.space import PLAIN, TABLE_5
+from skforge.schedule.directives import Interleave
+from skforge.schedule.schedule import Schedule
 from skforge.tuning.machines import FOREST_BYTES, SearchedMachine
 from skforge.tuning.measure.measure import KernelRunner, Runner
 from skforge.tuning.search import heuristic, learned

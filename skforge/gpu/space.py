@@ -11,8 +11,8 @@ from functools import lru_cache, partial
 from typing import Any
 
 from skforge.compiler.cost.shape import ForestShape
-from skforge.compiler.schedule import families
-from skforge.compiler.schedule.schedule import Schedule
+from skforge.schedule import families
+from skforge.schedule.schedule import Schedule
 from skforge.tuning.space import space as spaces
 
 #: Distributions of the work. "rows": each thread takes rows through all trees. "parts":

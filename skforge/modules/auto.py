@@ -9,8 +9,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skforge._typing import Array
-from skforge.compiler.schedule.ranges import BatchRange
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.engine.arrays import is_device_array, is_forked
 from skforge.engine.cpu.threads import resolve_n_jobs
 from skforge.engine.engine import Answered, MethodName
@@ -21,6 +19,8 @@ from skforge.forest.reference import draw_rows
 from skforge.modules.compiled import CompiledModule
 from skforge.modules.methods import Methods
 from skforge.outputs.steps import Output
+from skforge.schedule.ranges import BatchRange
+from skforge.schedule.schedule import Schedule
 
 #: Approximate batch size from which a GPU is faster than its machine's CPU.
 GPU_MIN_ROWS = 100

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from skforge.compiler.schedule.ranges import BatchRange
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.engine import targets
 from skforge.engine.cpu.threads import check_n_jobs
@@ -16,6 +14,8 @@ from skforge.forest.forest import Forest
 from skforge.frontends import load_forest
 from skforge.modules.methods import Methods
 from skforge.runtime.float_errors import own_arithmetic
+from skforge.schedule.ranges import BatchRange
+from skforge.schedule.schedule import Schedule
 
 if TYPE_CHECKING:
     from skforge.compiler.ir.hir.nodes import Reduction

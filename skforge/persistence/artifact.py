@@ -14,8 +14,6 @@ from skforge import config
 from skforge._container import Container, container_bytes, write_container
 from skforge._typing import Arrays, BinaryFile
 from skforge._version import __version__, check_release
-from skforge.compiler.schedule.ranges import BatchRange
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.engine.schedules import ScheduleTable
 from skforge.engine.targets import stored_target
@@ -41,6 +39,8 @@ from skforge.prediction.shadow import shadow_state
 from skforge.runtime import records
 from skforge.runtime.float_errors import own_arithmetic
 from skforge.runtime.records import entry
+from skforge.schedule.ranges import BatchRange
+from skforge.schedule.schedule import Schedule
 from skforge.sources.base import rules_type
 from skforge.sources.stored_model import StoredModel, store
 

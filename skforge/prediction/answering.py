@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from skforge import config
 from skforge._docs import documented
 from skforge._version import FORMAT, __version__, check_format, check_release
-from skforge.compiler.schedule.ranges import BatchRange
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.engine.schedules import ScheduleTable
 from skforge.engine.targets import resolve_target, stored_target
@@ -33,6 +31,8 @@ from skforge.prediction.parameters import Parameters
 from skforge.prediction.predictor import METHODS, ForestPredictor
 from skforge.prediction.shadow import shadow_state
 from skforge.runtime.float_errors import own_arithmetic
+from skforge.schedule.ranges import BatchRange
+from skforge.schedule.schedule import Schedule
 from skforge.sources.find import Fingerprint, has_changed
 from skforge.sources.fitted import (
     FITTED,

@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 
 from skforge.compiler.backend import device_here
-from skforge.compiler.schedule.ranges import BatchRange, SchedulesByRange
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.engine.kernels import KernelCache
 from skforge.engine.schedules import schedule_table, table_at
@@ -19,6 +17,8 @@ from skforge.exceptions import InvalidInputError, ScheduleError
 from skforge.forest.forest import Forest
 from skforge.modules.auto import AutoModule
 from skforge.modules.compiled import CompiledModule, compile_forest
+from skforge.schedule.ranges import BatchRange, SchedulesByRange
+from skforge.schedule.schedule import Schedule
 
 
 @dataclass(frozen=True)

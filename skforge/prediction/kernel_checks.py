@@ -10,8 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge._typing import Array
-from skforge.compiler.schedule.ranges import BatchRange
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.engine.kernels import KernelStore, RangeKernels, raw_scores
 from skforge.engine.rows import forest_rows
 from skforge.exceptions import VerificationError, VerificationWarning, warn
@@ -20,9 +18,11 @@ from skforge.forest.arrays import Missing
 from skforge.forest.forest import Forest
 from skforge.modules.auto import AutoModule
 from skforge.modules.compiled import CompiledModule
+from skforge.schedule.ranges import BatchRange
+from skforge.schedule.schedule import Schedule
 
 if TYPE_CHECKING:
-    from skforge.compiler.schedule.bound import BoundLoop
+    from skforge.schedule.bound import BoundLoop
 
 #: Calls per batch size: a batch of one row is not tried on every row.
 CALLS = 16

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from skforge.compiler.ir.hir.nodes import Reduction
-    from skforge.compiler.schedule.schedule import Schedule
     from skforge.compiler.target import Target
+    from skforge.schedule.schedule import Schedule
     from skforge.tuning.tuner import Tuner
 
 

@@ -12,8 +12,8 @@ from skforge.compiler.cost.estimate import CostEstimate, plan_of
 from skforge.compiler.cost.schedule_facts import LAYOUTS, PLACE, facts_of
 from skforge.compiler.cost.shape import Setting
 from skforge.compiler.defaults.cpu import TABLE_LIMIT
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.engine import machine
+from skforge.schedule.schedule import Schedule
 from skforge.tuning.machines import FOREST_BYTES, SearchedMachine
 from skforge.tuning.search import heuristic, odds
 from skforge.tuning.search.strategies import Problem

@@ -12,9 +12,9 @@ from typing import Any
 
 from skforge._typing import Bools
 from skforge.compiler.cost.shape import Setting
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.forest.forest import Forest
+from skforge.schedule.schedule import Schedule
 from skforge.tuning.search.odds import Estimated
 from skforge.tuning.search.strategies import Problem, Rounds
 from skforge.tuning.space.space import ScheduleSpace

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from skforge._typing import Array
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import InvalidInputError, plural
+from skforge.schedule.schedule import Schedule
 from skforge.tuning.search.trial import Trial
 
 

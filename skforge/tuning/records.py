@@ -32,14 +32,14 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from skforge._version import __version__
-from skforge.compiler.schedule.ranges import BatchRange
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.engine.schedules import schedule_table
 from skforge.exceptions import InvalidInputError, TuningWarning, warn
 from skforge.forest.forest import Forest
 from skforge.runtime import object_cache
 from skforge.runtime.records import fields_in, fields_of, plain_in
+from skforge.schedule.ranges import BatchRange
+from skforge.schedule.schedule import Schedule
 from skforge.tuning.search.odds import layout_of
 
 VERSION = 1

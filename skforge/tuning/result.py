@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from skforge.compiler.schedule.ranges import BatchRange
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.engine.schedules import table_at
 from skforge.exceptions import InvalidInputError, check_choice, duration, plural
 from skforge.runtime.records import fields_in, fields_of, values_out
+from skforge.schedule.ranges import BatchRange
+from skforge.schedule.schedule import Schedule
 from skforge.tuning.search.ranges import rows_text
 from skforge.tuning.search.trial import DEFAULT, RECORD, STATUSES, Trial
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from skforge._docs import documented
 from skforge.compiler.ir.hir.nodes import Reduction
-from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.target import Target
 from skforge.engine.cpu.threads import resolve_n_jobs
 from skforge.engine.kernels import KernelCache
@@ -18,6 +17,7 @@ from skforge.exceptions import InvalidInputError, TuningError, TuningWarning, wa
 from skforge.forest.forest import Forest
 from skforge.forest.leaves import leaf_finder
 from skforge.runtime.float_errors import own_arithmetic
+from skforge.schedule.ranges import BatchRange
 from skforge.tuning.machines import machine_of
 from skforge.tuning.measure.bench import SampleRows
 from skforge.tuning.measure.measure import Measurer

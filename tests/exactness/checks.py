@@ -10,13 +10,13 @@ from skforge.compiler import driver
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.lowering.kernel import LoweringState
-from skforge.compiler.schedule.directives import ScheduleKind
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.engine.cpu.jit import emit_assembly, emit_object
 from skforge.forest.forest import Forest
 from skforge.forest.reference import reference_leaves, reference_raw
 from skforge.modules.compiled import CompiledModule, compile_forest
+from skforge.schedule.directives import ScheduleKind
+from skforge.schedule.schedule import Schedule
 from tests.exactness.forests import forest, rows_for
 from tests.llvm_kernels import targets
 from tests.oracles.lir_interpreter import interpret_lir

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from skforge.compiler.schedule.schedule import Schedule
+from skforge.schedule.schedule import Schedule
 
 ROWS = Schedule()
 TREES = Schedule().reorder("tree", "batch")

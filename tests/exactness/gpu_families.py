@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from skforge.compiler.schedule.schedule import Schedule
+from skforge.schedule.schedule import Schedule
 
 #: Words of what a schedule that binds may still ask of a forest or a block in vain:
 #: complete trees of deep chains, node tiles, more shared memory than there is.

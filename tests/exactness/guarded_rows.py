@@ -12,8 +12,8 @@ from itertools import product
 
 import numpy as np
 
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.modules.compiled import compile_forest
+from skforge.schedule.schedule import Schedule
 from tests.exactness.checks import levels, raw_of
 from tests.exactness.sliced import case, sliced
 

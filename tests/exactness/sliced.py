@@ -8,10 +8,10 @@ from functools import cache, lru_cache
 
 import numpy as np
 
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.forest.arrays import Comparison, Missing
 from skforge.forest.forest import Forest
 from skforge.forest.reference import reference_raw
+from skforge.schedule.schedule import Schedule
 from tests.exactness.forests import EXTREMES, NUMERIC, SKLEARN, drawn, forest_of, tree
 from tests.strategies_forest import edge_rows
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from skforge.compiler.schedule import families
 from skforge.compiler.target import Target
 from skforge.exceptions import SkforgeError
 from skforge.exporters.contents import Library
 from skforge.exporters.library import export_object, outputs_of
+from skforge.schedule import families
 from tests.exactness.checks import assert_same_bits, expected
 from tests.exactness.forests import forest
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import ScheduleError
 from skforge.modules.compiled import compile_forest
+from skforge.schedule.schedule import Schedule
 from tests import toy_representation
 from tests.exactness.checks import (
     BATCHES,

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 from skforge.forest.arrays import Missing
 from skforge.forest.reference import reference_leaves, reference_raw
 from skforge.modules.compiled import compile_forest
+from skforge.schedule.schedule import Schedule
 from tests.exactness.checks import (
     assert_same_bits,
     check_exact,

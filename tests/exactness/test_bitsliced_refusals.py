@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from skforge.compiler.defaults.cpu import default_schedules
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 from skforge.forest.arrays import Comparison, Missing
 from skforge.forest.forest import Forest
 from skforge.forest.reference import reference_raw
 from skforge.modules.compiled import compile_forest
+from skforge.schedule.schedule import Schedule
 from tests.exactness.checks import assert_same_bits, raw_of
 from tests.exactness.forests import drawn, forest, forest_of, tree
 from tests.exactness.sliced import rows_of, sliced

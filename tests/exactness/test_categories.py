@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.forest.arrays import Comparison, Missing
 from skforge.forest.forest import Forest
 from skforge.forest.predicates import deduplicate_predicates
 from skforge.forest.reference import reference_raw
 from skforge.modules.compiled import compile_forest
+from skforge.schedule.schedule import Schedule
 from tests.exactness.checks import assert_same_bits, levels, raw_of
 
 WORDS = (1 << 19) + 64

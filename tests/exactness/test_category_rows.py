@@ -16,12 +16,12 @@ from skforge.compiler.binning.category_rows import STRAIGHT
 from skforge.compiler.defaults.cpu import default_schedules
 from skforge.compiler.layouts.lanes import lane_masks, lanes
 from skforge.compiler.layouts.lanes.lane_levels import CompleteRest, SparseRest
-from skforge.compiler.schedule.families import lanes_schedule
 from skforge.compiler.target import Target
 from skforge.forest.arrays import Comparison, Missing
 from skforge.forest.forest import Forest
 from skforge.forest.reference import reference_leaves, reference_raw
 from skforge.modules.compiled import compile_forest
+from skforge.schedule.families import lanes_schedule
 from tests.exactness.checks import (
     assert_same_bits,
     emitted,

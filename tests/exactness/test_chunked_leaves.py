@@ -17,9 +17,6 @@ from skforge.compiler.driver import Lowered
 from skforge.compiler.ir.hir.nodes import HirCache
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.walk import statements
-from skforge.compiler.schedule.families import rows_on_threads, trees_on_threads
-from skforge.compiler.schedule.nest import size_value
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 from skforge.forest.forest import Forest
@@ -28,6 +25,9 @@ from skforge.gpu.codegen.emitter import emit_gpu
 from skforge.gpu.passes.chunk_leaves import SHARE
 from skforge.gpu.search import gpu_points
 from skforge.modules.compiled import compile_forest
+from skforge.schedule.families import rows_on_threads, trees_on_threads
+from skforge.schedule.nest import size_value
+from skforge.schedule.schedule import Schedule
 from skforge.tuning import ScheduleSpace
 from tests.exactness.checks import assert_same_bits, interpreted, raw_of
 from tests.exactness.forests import drawn

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from skforge.compiler import driver
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.ir.lir.nodes import Function
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import ScheduleError
 from skforge.forest.forest import Forest
 from skforge.forest.reference import reference_leaves, reference_raw
 from skforge.modules.compiled import compile_forest
+from skforge.schedule.schedule import Schedule
 from tests.exactness.checks import assert_same_bits, raw_of, rounding_bound
 from tests.exactness.gpu_families import REFUSALS
 from tests.simt_tools import TARGET, Batch, need

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from skforge.compiler.schedule.directives import Split
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
+from skforge.schedule.directives import Split
 from tests.exactness.checks import (
     assert_same_bits,
     expected,

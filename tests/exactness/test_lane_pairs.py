@@ -9,13 +9,13 @@ import pytest
 from hypothesis import strategies as st
 
 from skforge.compiler.layouts.lanes import lane_pairs
-from skforge.compiler.schedule.families import pairs_schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 from skforge.forest.arrays import Comparison, Missing
 from skforge.forest.forest import Forest
 from skforge.forest.reference import reference_raw
 from skforge.modules.compiled import compile_forest
+from skforge.schedule.families import pairs_schedule
 from tests.exactness.checks import (
     assert_same_bits,
     check_exact,

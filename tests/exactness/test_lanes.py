@@ -9,14 +9,14 @@ import pytest
 from hypothesis import strategies as st
 
 from skforge.compiler.layouts.lanes import lane_levels, lane_masks, lanes
-from skforge.compiler.schedule.families import lanes_schedule
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 from skforge.forest.arrays import Comparison, Missing
 from skforge.forest.bins import column_count
 from skforge.forest.reference import reference_leaves, reference_raw
 from skforge.modules.compiled import compile_forest
+from skforge.schedule.families import lanes_schedule
+from skforge.schedule.schedule import Schedule
 from tests.exactness.checks import (
     assert_same_bits,
     check_exact,

@@ -8,10 +8,10 @@ from functools import cache
 import numpy as np
 import pytest
 
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.forest.forest import Forest
 from skforge.forest.reference import reference_raw
 from skforge.modules.compiled import compile_forest
+from skforge.schedule.schedule import Schedule
 from tests.exactness.checks import assert_same_bits, expected, raw_of, rounding_bound
 from tests.exactness.families import FAMILIES
 from tests.exactness.forests import drawn, forest

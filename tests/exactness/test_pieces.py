@@ -11,14 +11,14 @@ from skforge.compiler.driver import build_hir
 from skforge.compiler.layouts.pieces import pieces
 from skforge.compiler.layouts.pieces.cut import PieceTrees, cut_trees, top_tests
 from skforge.compiler.layouts.pieces.pieces import Pieces
-from skforge.compiler.schedule.families import pieces_schedule, row_blocks
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import ScheduleError
 from skforge.forest.bins import plan_codes
 from skforge.forest.forest import Forest
 from skforge.forest.reference import reference_raw
 from skforge.frontends import load_forest
 from skforge.modules.compiled import compile_forest
+from skforge.schedule.families import pieces_schedule, row_blocks
+from skforge.schedule.schedule import Schedule
 from tests.exactness.checks import (
     assert_same_bits,
     check_exact,

@@ -21,7 +21,6 @@ from skforge.compiler.driver import build_hir, lower
 from skforge.compiler.ir.lir.nodes import Prefetch
 from skforge.compiler.ir.lir.walk import statements
 from skforge.compiler.layouts.tiles import tile_layout, tiled_trees
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 from skforge.forest.arrays import Missing
@@ -29,6 +28,7 @@ from skforge.forest.combine import subset
 from skforge.forest.forest import Forest
 from skforge.forest.reference import draw_rows, reference_leaves, reference_raw
 from skforge.modules.compiled import compile_forest
+from skforge.schedule.schedule import Schedule
 from tests.exactness.checks import (
     assert_same_bits,
     check_exact,

@@ -27,8 +27,6 @@ from skforge.compiler.ir.lir.walk import statements
 from skforge.compiler.layouts.tiles import tile_layout
 from skforge.compiler.layouts.tiles.tile_rows import refusal, value_tests
 from skforge.compiler.passes.hir import normalize_predicates
-from skforge.compiler.schedule.families import tiled_schedule
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 from skforge.forest.arrays import Missing
@@ -36,6 +34,8 @@ from skforge.forest.combine import subset
 from skforge.forest.forest import Forest
 from skforge.forest.reference import draw_rows, reference_leaves, reference_raw
 from skforge.modules.compiled import compile_forest
+from skforge.schedule.families import tiled_schedule
+from skforge.schedule.schedule import Schedule
 from tests.exactness.checks import (
     assert_same_bits,
     check_exact,

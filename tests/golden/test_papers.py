@@ -13,8 +13,8 @@ import pytest
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.ir.mir.printer import print_mir
 from skforge.compiler.ir.mir.verifier import verify_mir
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.forest.reference import reference_raw
+from skforge.schedule.schedule import Schedule
 from tests.mir_stages import SAMPLE, draw_values, forest_of, hir_of, stages_of
 from tests.oracles.mir_interpreter import interpret_mir
 

@@ -12,7 +12,7 @@ _IN_PIECES = """
 import ctypes, mmap
 import numpy as np
 from skforge import compile_forest
-from skforge.compiler.schedule.schedule import Schedule
+from skforge.schedule.schedule import Schedule
 from tests.exactness.checks import assert_same_bits, expected
 from tests.exactness.forests import forest
 

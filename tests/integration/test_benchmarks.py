@@ -15,8 +15,8 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from skforge.compiler.schedule.families import bitsliced_schedule
 from skforge.compiler.target import Target
+from skforge.schedule.families import bitsliced_schedule
 from tests.exactness.forests import drawn
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"

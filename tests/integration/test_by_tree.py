@@ -18,8 +18,6 @@ from sklearn.tree import DecisionTreeRegressor
 
 import skforge
 from skforge import CompiledForest, InvalidInputError, UnsupportedModelError
-from skforge.compiler.schedule.families import bitsliced_schedule
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import VerificationError
 from skforge.forest import leaves
 from skforge.forest.forest import Forest
@@ -27,6 +25,8 @@ from skforge.forest.reference import reference_leaves
 from skforge.modules import methods
 from skforge.modules.auto import AutoModule
 from skforge.modules.compiled import compile_forest
+from skforge.schedule.families import bitsliced_schedule
+from skforge.schedule.schedule import Schedule
 from tests.comparing import saved
 from tests.exactness.checks import assert_same_bits, expected
 from tests.exactness.forests import forest

@@ -11,8 +11,6 @@ import pytest
 
 from skforge.compiler.codegen.llvm.emitter import emit_llvm
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.schedule.families import tiled_schedule
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.engine.cpu.jit import (
     compile_functions,
@@ -22,6 +20,8 @@ from skforge.engine.cpu.jit import (
 )
 from skforge.engine.kernels import aligned
 from skforge.forest.forest import Forest
+from skforge.schedule.families import tiled_schedule
+from skforge.schedule.schedule import Schedule
 from tests import toy_representation
 from tests.exactness.checks import assert_same_bits, expected
 from tests.exactness.forests import forest

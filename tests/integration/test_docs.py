@@ -16,7 +16,7 @@ from unittest import mock
 
 import pytest
 
-from skforge.compiler.schedule.directives import BY_NAME
+from skforge.schedule.directives import BY_NAME
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

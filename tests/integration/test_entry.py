@@ -24,7 +24,6 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from skforge.compiler.codegen.llvm.emitter import emit_llvm
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.engine.cpu import jit, programs, threads
 from skforge.engine.cpu.workers import SEMAPHORES
@@ -47,6 +46,7 @@ from skforge.outputs.steps import (
     steps_in_code,
 )
 from skforge.runtime.entries import KernelTable, as_method, retire
+from skforge.schedule.schedule import Schedule
 from tests.comparing import in_child
 from tests.outputs_of import outputs_of
 

@@ -386,7 +386,7 @@ def test_parameters_that_are_refused(name):
         (
             {"schedule": 3},
             "The 'schedule' parameter of CompiledForest must be an instance of 'str', "
-            "an instance of 'skforge.compiler.schedule.schedule.Schedule' or an "
+            "an instance of 'skforge.schedule.schedule.Schedule' or an "
             "instance of 'collections.abc.Mapping'. Got 3 instead.",
         ),
     ],

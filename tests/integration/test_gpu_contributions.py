@@ -8,9 +8,9 @@ from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from xgboost import XGBClassifier, XGBRegressor
 
 from skforge import CompiledForest, compile_forest
-from skforge.compiler.schedule import families
 from skforge.exceptions import ScheduleError
 from skforge.gpu.defaults import gpu_contribution_schedule
+from skforge.schedule import families
 from tests.gpu_kernels import needs
 from tests.simt import EMULATED_SOURCE
 

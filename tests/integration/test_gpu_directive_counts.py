@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from skforge import compile_forest
-from skforge.compiler.schedule import families
+from skforge.schedule import families
 from tests.exactness.forests import drawn
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from skforge.compiler.ir.lir.verifier import verify_lir
-from skforge.compiler.schedule import families
+from skforge.schedule import families
 from tests.exactness.forests import forest, rows_for
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))

@@ -15,12 +15,12 @@ from sklearn.ensemble import RandomForestClassifier
 
 import skforge
 from skforge import CompiledForest, Schedule, compile_forest
-from skforge.compiler.schedule import directives
 from skforge.compiler.target import Target
 from skforge.engine.kernels import KernelCache, KernelStore
 from skforge.exceptions import VerificationError
 from skforge.prediction import kernel_checks
 from skforge.runtime import object_cache, stored_kernels
+from skforge.schedule import directives
 from tests.noted import calls_of
 from tests.programs import run_python
 

@@ -10,13 +10,13 @@ import pytest
 
 from skforge.compiler import driver
 from skforge.compiler.layouts.lanes import lanes
-from skforge.compiler.schedule.families import lanes_schedule
 from skforge.compiler.target import Target
 from skforge.engine.cpu.jit import emit_assembly
 from skforge.forest.arrays import Comparison, Missing
 from skforge.forest.forest import Forest
 from skforge.forest.reference import reference_raw
 from skforge.modules.compiled import compile_forest
+from skforge.schedule.families import lanes_schedule
 from tests.exactness.forests import drawn, forest_of, tree
 from tests.llvm_kernels import targets
 from tests.strategies_forest import edge_rows

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.modules.compiled import compile_forest
+from skforge.schedule.schedule import Schedule
 from tests.exactness.checks import assert_same_bits, expected, raw_of
 from tests.exactness.forests import forest
 from tests.unit.test_lower_to_lir import lowered

@@ -30,8 +30,6 @@ from skforge.compiler.codegen.llvm.emitter import emit_llvm
 from skforge.compiler.defaults.cpu import contribution_schedules
 from skforge.compiler.ir.lir.nodes import F32, Function
 from skforge.compiler.passes.lir import simplify
-from skforge.compiler.schedule.families import bitsliced_schedule, tiled_schedule
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.engine.cpu import threads, workers
 from skforge.engine.cpu.jit import emit_assembly, emit_object
@@ -45,6 +43,8 @@ from skforge.exporters.contents import Library
 from skforge.outputs.steps import Steps
 from skforge.rows import hashed_rows
 from skforge.runtime import loading
+from skforge.schedule.families import bitsliced_schedule, tiled_schedule
+from skforge.schedule.schedule import Schedule
 from tests.exactness.checks import lowered
 from tests.exactness.forests import forest
 from tests.export_tools import small_forest

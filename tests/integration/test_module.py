@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from skforge import CompiledForest
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.engine import compiling
 from skforge.engine.kernels import KernelCache
 from skforge.forest.reference import reference_leaves, reference_raw
 from skforge.frontends import load_forest
 from skforge.modules.compiled import compile_forest
+from skforge.schedule.schedule import Schedule
 from tests.exactness.checks import assert_same_bits, expected, raw_of
 from tests.exactness.forests import forest
 from tests.noted import calls_of

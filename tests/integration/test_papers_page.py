@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from skforge.compiler.schedule import PRESETS
+from skforge.schedule import PRESETS
 
 ROOT = Path(__file__).parents[2]
 FILES = (ROOT / "docs" / "papers.md", ROOT / "docs" / "appendix" / "papers.md")

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from skforge import compile_forest
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.forest.reference import reference_raw
+from skforge.schedule.schedule import Schedule
 from tests.exactness.forests import forest, rows_for
 from tests.gpu_gates import build, launches_of
 

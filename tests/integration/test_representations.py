@@ -8,9 +8,9 @@ from skforge.compiler import driver
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.walk import statements
 from skforge.compiler.layouts.nodes import records
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.modules.compiled import compile_forest
+from skforge.schedule.schedule import Schedule
 from tests.exactness.checks import assert_same_bits, expected, raw_of
 from tests.exactness.forests import forest
 from tests.unit.test_representations import TOYS

@@ -15,7 +15,6 @@ from sklearn import ensemble as e
 from sklearn.tree import DecisionTreeClassifier
 
 from skforge import CompiledForest, InvalidInputError, load_forest
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.engine import by_round, targets
 from skforge.exceptions import SourceNeededError, UnsupportedModelError
 from skforge.forest.rounds import BoostingRounds
@@ -23,6 +22,7 @@ from skforge.frontends.xgboost.model import _parallel_trees
 from skforge.modules import methods
 from skforge.modules.auto import AutoModule
 from skforge.modules.compiled import compile_forest
+from skforge.schedule.schedule import Schedule
 from tests.compared_calls import called
 from tests.comparing import refusal, saved
 from tests.exactness.forests import forest

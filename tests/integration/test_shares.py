@@ -13,12 +13,12 @@ from threadpoolctl import threadpool_limits
 
 from skforge import CompiledForest
 from skforge.compiler.cost import estimate
-from skforge.compiler.schedule.families import bitsliced_schedule
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.engine import shares
 from skforge.engine.cpu import threads as runtime
 from skforge.engine.shares import Share, Shares
 from skforge.modules.compiled import compile_forest
+from skforge.schedule.families import bitsliced_schedule
+from skforge.schedule.schedule import Schedule
 from tests.exactness.forests import drawn
 from tests.integration.test_directive_counts import run_counted
 from tests.noted import calls_of

@@ -7,9 +7,9 @@ from collections import Counter
 
 import pytest
 
-from skforge.compiler.schedule.families import bitsliced_schedule, tiled_schedule
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.engine.cpu.jit import emit_object
+from skforge.schedule.families import bitsliced_schedule, tiled_schedule
+from skforge.schedule.schedule import Schedule
 from tests.exactness.checks import lowered
 from tests.exactness.forests import forest
 from tests.unit.test_system import V3, WINDOWS

@@ -7,9 +7,9 @@ import re
 import pytest
 
 from skforge.compiler.driver import build_hir, lower
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.engine.cpu.jit import emit_assembly
+from skforge.schedule.schedule import Schedule
 from tests.exactness.forests import forest
 
 # ------------------------------------------------------------ machine code

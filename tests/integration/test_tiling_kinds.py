@@ -11,9 +11,9 @@ import pytest
 
 import skforge
 from skforge.compiler import driver
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.modules.compiled import compile_forest
 from skforge.persistence import artifact
+from skforge.schedule.schedule import Schedule
 from tests.exactness.checks import assert_same_bits, check_exact, expected, raw_of
 from tests.exactness.forests import forest
 from tests.unit import test_tiling_kinds

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import typer
 
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
+from skforge.schedule.schedule import Schedule
 from tests.exactness.forests import drawn
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"

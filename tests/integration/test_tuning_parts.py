@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.forest.reference import reference_raw
+from skforge.schedule.schedule import Schedule
 from skforge.tuning.measure.bench import SampleRows
 from skforge.tuning.measure.measure import KernelMeasurer
 from skforge.tuning.search.strategies import Round

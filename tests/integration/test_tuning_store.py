@@ -16,10 +16,10 @@ import pytest
 from sklearn.ensemble import RandomForestClassifier
 
 from skforge import CompiledForest
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.engine import machine
 from skforge.runtime import object_cache
+from skforge.schedule.schedule import Schedule
 from skforge.tuning import Tuner, cpu, records
 from skforge.tuning.measure.measure import KernelMeasurer
 from skforge.tuning.records import MOST_ENTRIES, Record, RecordKey, UserStore, alone

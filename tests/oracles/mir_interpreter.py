@@ -22,8 +22,8 @@ from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.printer import loop_line, print_statement
 from skforge.compiler.lowering.kernel import scale_exponent, scaled_leaves
-from skforge.compiler.schedule.nest import size_value
 from skforge.exceptions import CompilerError
+from skforge.schedule.nest import size_value
 from tests.oracles.mir_memory import Cell, Fault, Memory, Races, Walks
 
 

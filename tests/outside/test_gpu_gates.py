@@ -17,15 +17,15 @@ from benchmarks.gpu.gpu_sass import nvdisasm
 from skforge import load_forest
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.schedule import PRESETS
-from skforge.compiler.schedule.directives import Represent
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError, ScheduleError
 from skforge.forest.arrays import Missing
 from skforge.forest.forest import Forest
 from skforge.gpu.cost import MULTIPROCESSORS
 from skforge.gpu.runtime.compilers import CompilerKind, compile_ptx
+from skforge.schedule import PRESETS
+from skforge.schedule.directives import Represent
+from skforge.schedule.schedule import Schedule
 from tests.exactness.forests import drawn, forest
 from tests.exactness.gpu_families import FAMILIES
 from tests.gpu_binary import compile_text

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from skforge.compiler import driver
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import TargetError
 from skforge.gpu.runtime import compilers as gpu_compilers
 from skforge.gpu.runtime.compilers import KernelResources
 from skforge.gpu.search import spills
+from skforge.schedule.schedule import Schedule
 from skforge.tuning import Tuner
 from skforge.tuning.space.space import ScheduleSpace
 from tests.exactness.forests import drawn

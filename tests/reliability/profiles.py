@@ -27,9 +27,9 @@ import skforge
 from skforge.compiler.cost.estimate import CostEstimate
 from skforge.compiler.cost.profile import MachineProfile
 from skforge.compiler.defaults import cpu
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.forest.forest import Forest
+from skforge.schedule.schedule import Schedule
 from tests.reliability import processes
 from tests.reliability.rows import Row
 

@@ -18,9 +18,9 @@ from skforge.cli.doctor import _cache
 from skforge.cli.main import app
 from skforge.cli.options import load_schedule
 from skforge.cli.report import Pair, check, describe_difference, differing_rows, speed
-from skforge.compiler.schedule.presets import PRESETS
 from skforge.exceptions import InvalidInputError, ScheduleError
 from skforge.runtime import object_cache
+from skforge.schedule.presets import PRESETS
 from tests.refusals import error_of
 
 pd = pytest.importorskip("pandas")

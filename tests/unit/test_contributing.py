@@ -38,7 +38,7 @@ def test_every_path_exists(path):
 def test_paths_are_found_in_the_text():
     assert len(PATHS) > 60
     assert {
-        "skforge/compiler/schedule/directives.py",
+        "skforge/schedule/directives.py",
         "noxfile.py",
         "tests/golden/",
     } < {*PATHS}

@@ -28,7 +28,10 @@ from skforge.compiler.layouts.bitsliced.predicate_table import (
     TreeTileTests,
     plan_predicates,
 )
-from skforge.compiler.schedule.families import (
+from skforge.compiler.target import Target
+from skforge.engine.compiling import ScheduleLowering
+from skforge.forest.arrays import Comparison, Missing
+from skforge.schedule.families import (
     bitsliced_schedule,
     lanes_schedule,
     pairs_schedule,
@@ -36,10 +39,7 @@ from skforge.compiler.schedule.families import (
     tiled_row_schedule,
     tiled_schedule,
 )
-from skforge.compiler.schedule.schedule import Schedule
-from skforge.compiler.target import Target
-from skforge.engine.compiling import ScheduleLowering
-from skforge.forest.arrays import Comparison, Missing
+from skforge.schedule.schedule import Schedule
 from tests.exactness.forests import drawn, forest
 from tests.exactness.sliced import counted as counted_forest
 

@@ -17,12 +17,12 @@ from skforge.compiler.defaults import cpu as default_schedule
 from skforge.compiler.defaults import walks as walk_rules
 from skforge.compiler.defaults.cpu import default_schedules
 from skforge.compiler.defaults.walks import walking_schedules
-from skforge.compiler.schedule.directives import Interleave
-from skforge.compiler.schedule.families import lanes_schedule
-from skforge.compiler.schedule.ranges import BATCH_RANGES, BatchRange
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.forest.forest import Forest
+from skforge.schedule.directives import Interleave
+from skforge.schedule.families import lanes_schedule
+from skforge.schedule.ranges import BATCH_RANGES, BatchRange
+from skforge.schedule.schedule import Schedule
 from tests.exactness.forests import MAKERS, drawn, forest, forest_of, tree
 from tests.exactness.sliced import counted
 from tests.turns import in_turns

@@ -20,10 +20,10 @@ from skforge.compiler.ir.lir.walk import bodies, statements
 from skforge.compiler.layouts import base as representations
 from skforge.compiler.passes.mir.insert_caches import BYTES_AHEAD
 from skforge.compiler.passes.mir.specialize_depths import MAX_CLASSES
-from skforge.compiler.schedule.families import bitsliced_schedule
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.forest.forest import Forest
+from skforge.schedule.families import bitsliced_schedule
+from skforge.schedule.schedule import Schedule
 from tests import toy_representation
 from tests.exactness.forests import drawn, forest, forest_of, tree
 

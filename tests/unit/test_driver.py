@@ -6,9 +6,9 @@ import pytest
 
 from skforge.compiler import driver
 from skforge.compiler.ir.hir.nodes import HirCache
-from skforge.compiler.schedule import families
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
+from skforge.schedule import families
+from skforge.schedule.schedule import Schedule
 from tests.exactness.forests import drawn
 
 #: Schedules that the passes check, and one whose loops are checked without them.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from skforge.compiler.driver import MIR_PASSES, build_hir, lower
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
+from skforge.schedule.schedule import Schedule
 from tests.exactness.forests import forest
 
 PASSES = ["lower-to-mir", *(step.name for step in MIR_PASSES)]

@@ -10,8 +10,8 @@ from skforge.compiler.ir.mir.printer import print_mir
 from skforge.compiler.ir.mir.verifier import verify_mir
 from skforge.compiler.ir.mir.walk import loops_in
 from skforge.compiler.passes.mir import evaluate_predicates
-from skforge.compiler.schedule.families import bitsliced_schedule
-from skforge.compiler.schedule.schedule import Schedule
+from skforge.schedule.families import bitsliced_schedule
+from skforge.schedule.schedule import Schedule
 from tests.exactness.checks import assert_same_bits
 from tests.exactness.forests import drawn
 from tests.exactness.sliced import case, sliced

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import ScheduleError
 from skforge.forest.forest import Forest
 from skforge.gpu.backend import BACKEND, GPU_LIR_PASSES
+from skforge.schedule.schedule import Schedule
 from tests.exactness.forests import drawn, forest, forest_of, tree
 from tests.gpu_gates import Built, barriers, build, constants, of_type, ops
 from tests.gpu_gates import shared_bytes as block_bytes

@@ -19,11 +19,11 @@ from skforge.compiler.passes.hir import (
     reorder_trees,
     tile_nodes,
 )
-from skforge.compiler.schedule.bind import bind
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import CompilerError
 from skforge.forest.combine import subset
 from skforge.forest.forest import Forest
+from skforge.schedule.bind import bind
+from skforge.schedule.schedule import Schedule
 from tests.refusals import error_of
 from tests.strategies_forest import random_forest
 

@@ -11,10 +11,10 @@ from skforge.compiler.ir.lir.nodes import I64, Buffer, Function, Value
 from skforge.compiler.ir.lir.printer import print_lir
 from skforge.compiler.ir.lir.verifier import verify_lir
 from skforge.compiler.ir.mir.nodes import Element
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError
 from skforge.gpu.codegen.emitter import emit_gpu
+from skforge.schedule.schedule import Schedule
 from tests.exactness.forests import forest
 from tests.refusals import error_of
 

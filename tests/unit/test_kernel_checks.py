@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from sklearn.tree import DecisionTreeRegressor
 
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.engine.kernels import RangeKernels
 from skforge.exceptions import VerificationError, VerificationWarning
 from skforge.forest.reference import draw_rows, reference_raw
 from skforge.frontends import load_forest
 from skforge.prediction.kernel_checks import ADVICE, KernelChecks, Sample
+from skforge.schedule.schedule import Schedule
 
 X = np.random.default_rng(0).normal(size=(80, 3))
 FOREST = load_forest(DecisionTreeRegressor(max_depth=3).fit(X, X[:, 0]))

@@ -17,11 +17,11 @@ from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.verifier import verify_lir
 from skforge.compiler.ir.lir.walk import map_bodies, statements
-from skforge.compiler.schedule import families
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.engine.kernels import KernelCache
 from skforge.forest.arrays import Comparison
+from skforge.schedule import families
+from skforge.schedule.schedule import Schedule
 from tests.exactness.forests import forest
 from tests.exactness.sliced import counted
 from tests.oracles.lir_interpreter import interpret_lir

@@ -22,12 +22,12 @@ from skforge.compiler.layouts.lanes import lanes
 from skforge.compiler.layouts.lanes.lane_levels import CompleteRest, SparseRest
 from skforge.compiler.layouts.lanes.lane_masks import _interleaved
 from skforge.compiler.passes.hir import normalize_predicates
-from skforge.compiler.schedule.families import lanes_schedule
 from skforge.compiler.target import Target
 from skforge.forest.arrays import Missing
 from skforge.forest.bins import plan_codes
 from skforge.forest.forest import Forest
 from skforge.modules.compiled import compile_forest
+from skforge.schedule.families import lanes_schedule
 from tests.exactness.forests import MAKERS, drawn, forest
 from tests.exactness.sliced import counted
 from tests.oracles.codes import encode_rows

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skforge.compiler.schedule.apply import apply_all
-from skforge.compiler.schedule.bind import bind
-from skforge.compiler.schedule.bound import LoopBound
-from skforge.compiler.schedule.directives import (
+from skforge.exceptions import ScheduleError
+from skforge.schedule.apply import apply_all
+from skforge.schedule.bind import bind
+from skforge.schedule.bound import LoopBound
+from skforge.schedule.directives import (
     Cache,
     Interleave,
     Parallel,
@@ -21,14 +22,13 @@ from skforge.compiler.schedule.directives import (
     Vectorize,
     VectorReduce,
 )
-from skforge.compiler.schedule.nest import (
+from skforge.schedule.nest import (
     BatchLength,
     CeilDiv,
     Times,
     size_value,
 )
-from skforge.compiler.schedule.schedule import Schedule
-from skforge.exceptions import ScheduleError
+from skforge.schedule.schedule import Schedule
 from tests.strategies_schedule import (
     SHAPING,
     all_loops,

@@ -8,8 +8,8 @@ from skforge.compiler import driver
 from skforge.compiler.ir.lir.nodes import For
 from skforge.compiler.ir.lir.walk import statements, written
 from skforge.compiler.lowering import kernel as kernel_module
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
+from skforge.schedule.schedule import Schedule
 from tests.exactness.checks import assert_same_bits, interpreted
 from tests.exactness.forests import drawn, forest, forest_of, tree
 

@@ -13,11 +13,11 @@ from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.verifier import verify_mir
 from skforge.compiler.ir.mir.walk import map_loops, map_statements
 from skforge.compiler.passes.mir import interleave_walks
-from skforge.compiler.schedule.directives import Interleave
-from skforge.compiler.schedule.nest import BatchLength
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import CompilerError, ScheduleError
 from skforge.forest.reference import draw_rows, reference_leaves, reference_raw
+from skforge.schedule.directives import Interleave
+from skforge.schedule.nest import BatchLength
+from skforge.schedule.schedule import Schedule
 from tests.mir_stages import SAMPLE, draw_values, forest_of, hir_of, stages_of
 from tests.oracles.mir_interpreter import Event, interpret_mir
 from tests.refusals import error_of

@@ -14,10 +14,10 @@ from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.walk import loops_in
 from skforge.compiler.passes.mir.specialize_depths import MAX_CLASSES
-from skforge.compiler.schedule.directives import Cache, Unroll
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import ScheduleError
 from skforge.forest.reference import reference_raw
+from skforge.schedule.directives import Cache, Unroll
+from skforge.schedule.schedule import Schedule
 from tests.mir_stages import (
     SAMPLE,
     draw_values,

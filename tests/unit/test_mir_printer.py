@@ -10,7 +10,7 @@ from hypothesis import given
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.printer import loop_line, print_mir, print_statement
-from skforge.compiler.schedule.directives import (
+from skforge.schedule.directives import (
     AtomicReduce,
     Cache,
     CachePredicates,
@@ -24,8 +24,8 @@ from skforge.compiler.schedule.directives import (
     Vectorize,
     VectorReduce,
 )
-from skforge.compiler.schedule.nest import BatchLength, CeilDiv, Times
-from skforge.compiler.schedule.schedule import Schedule
+from skforge.schedule.nest import BatchLength, CeilDiv, Times
+from skforge.schedule.schedule import Schedule
 from tests.mir_stages import SAMPLE, forest_of, hir_of, stages_of
 from tests.strategies_schedule import legal_schedules
 

@@ -8,9 +8,9 @@ import pytest
 
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.verifier import verify_mir
-from skforge.compiler.schedule.directives import Interleave, Unroll
-from skforge.compiler.schedule.nest import BatchLength
 from skforge.exceptions import CompilerError
+from skforge.schedule.directives import Interleave, Unroll
+from skforge.schedule.nest import BatchLength
 from tests.refusals import error_of
 
 ROW, TREE = mir.Affine(("b",)), mir.Affine(("t",))

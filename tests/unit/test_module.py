@@ -9,13 +9,13 @@ import pytest
 from scipy import sparse
 
 from skforge.compiler.driver import MIR_PASSES
-from skforge.compiler.schedule.families import bitsliced_schedule, tiled_schedule
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.engine import shares as module_shares
 from skforge.exceptions import InvalidInputError, ScheduleError, TargetError
 from skforge.frontends import load_forest
 from skforge.modules.compiled import compile_forest
+from skforge.schedule.families import bitsliced_schedule, tiled_schedule
+from skforge.schedule.schedule import Schedule
 from tests.exactness.forests import drawn, forest
 from tests.refusals import error_of
 

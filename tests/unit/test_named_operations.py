@@ -7,8 +7,8 @@ import re
 import pytest
 
 from skforge.compiler.driver import Lowered, build_hir, lower
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
+from skforge.schedule.schedule import Schedule
 from tests import toy_representation
 from tests.exactness.forests import forest
 

@@ -26,9 +26,9 @@ from skforge.compiler.ir.lir.nodes import (
 from skforge.compiler.ir.lir.printer import print_lir
 from skforge.compiler.ir.lir.verifier import verify_lir
 from skforge.compiler.ir.lir.walk import bound_in, statements
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.gpu.passes import narrow_indices
+from skforge.schedule.schedule import Schedule
 from tests.exactness.forests import forest
 from tests.exactness.gpu_families import FAMILIES
 from tests.grid_tools import grid, region, warp_sum

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from skforge.compiler.ir.hir.verifier import verify_tiles
 from skforge.compiler.passes.hir import pad_trees, reorder_trees, tile_nodes
 from skforge.compiler.passes.hir.pad_trees import required_depths
-from skforge.compiler.schedule.bind import bind
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import ScheduleError
 from skforge.forest.reference import reference_leaves
+from skforge.schedule.bind import bind
+from skforge.schedule.schedule import Schedule
 from tests.strategies_forest import edge_rows, random_forest
 from tests.tile_walk import tile_leaves
 

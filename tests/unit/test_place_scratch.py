@@ -14,11 +14,11 @@ from skforge.compiler.ir.lir.verifier import verify_lir
 from skforge.compiler.ir.lir.walk import statements
 from skforge.compiler.passes.lir import place_scratch
 from skforge.compiler.passes.lir.simplify import constants_of
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.engine.compiling import most_rows
 from skforge.exceptions import CompilerError
 from skforge.forest.reference import draw_rows, reference_raw
+from skforge.schedule.schedule import Schedule
 from tests.exactness.forests import forest
 from tests.oracles.lir_interpreter import interpret_lir
 from tests.oracles.lir_memory import DTYPES

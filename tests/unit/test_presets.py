@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from skforge.compiler.schedule import PRESETS
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import ScheduleError
+from skforge.schedule import PRESETS
+from skforge.schedule.schedule import Schedule
 from tests.refusals import error_of
 from tests.unit.test_schedule import check_value
 

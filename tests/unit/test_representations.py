@@ -12,12 +12,12 @@ from skforge.compiler.ir.lir.printer import print_lir
 from skforge.compiler.ir.lir.walk import statements
 from skforge.compiler.layouts import base as representations
 from skforge.compiler.layouts import encoding as encodings
-from skforge.compiler.schedule.directives import Interleave, Unroll
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 from skforge.forest.arrays import Missing
 from skforge.modules.compiled import compile_forest
+from skforge.schedule.directives import Interleave, Unroll
+from skforge.schedule.schedule import Schedule
 from tests import toy_blocks, toy_representation
 from tests.exactness.forests import drawn, forest
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from sklearn.base import clone
 
-from skforge.compiler.schedule.bind import bind
-from skforge.compiler.schedule.directives import BY_NAME, Cache, Parallel, Tile, Unroll
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import InvalidInputError, ScheduleError
+from skforge.schedule.bind import bind
+from skforge.schedule.directives import BY_NAME, Cache, Parallel, Tile, Unroll
+from skforge.schedule.schedule import Schedule
 from tests.refusals import error_of
 from tests.strategies_schedule import legal_schedules
 

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from skforge.compiler.schedule.families import bitsliced_schedule, lanes_schedule
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.engine import shares
 from skforge.engine.shares import Shares
 from skforge.forest.forest import Forest
 from skforge.modules.compiled import compile_forest
+from skforge.schedule.families import bitsliced_schedule, lanes_schedule
+from skforge.schedule.schedule import Schedule
 from tests.exactness.forests import drawn, forest
 
 FOREST = drawn(100, 6)

@@ -9,10 +9,10 @@ import pytest
 
 from skforge.compiler import driver
 from skforge.compiler.passes.hir import tile_nodes
-from skforge.compiler.schedule.directives import TILE_KINDS
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import ScheduleError
 from skforge.forest.forest import Forest
+from skforge.schedule.directives import TILE_KINDS
+from skforge.schedule.schedule import Schedule
 from tests.exactness.forests import forest
 
 BLOCKS = Schedule().tile("batch", "b0", "b1", 16).reorder("b0", "tree", "b1")

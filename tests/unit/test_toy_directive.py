@@ -10,10 +10,10 @@ import pytest
 from skforge.compiler import driver
 from skforge.compiler.ir.mir.verifier import verify_mir
 from skforge.compiler.ir.mir.walk import loops_in
-from skforge.compiler.schedule.directives import BY_NAME, register
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError, ScheduleError
+from skforge.schedule.directives import BY_NAME, register
+from skforge.schedule.schedule import Schedule
 from tests import toy_directive
 from tests.mir_stages import SAMPLE, forest_of
 from tests.refusals import error_of

@@ -13,11 +13,11 @@ import pytest
 from skforge.compiler.backend import backend_of
 from skforge.compiler.cost.schedule_facts import FACTS, LAYOUTS, facts_of
 from skforge.compiler.cost.shape import ForestShape, Setting
-from skforge.compiler.schedule.families import bitsliced_schedule, tiled_row_schedule
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.gpu.cost import GpuWork
 from skforge.gpu.cost_model import features
+from skforge.schedule.families import bitsliced_schedule, tiled_row_schedule
+from skforge.schedule.schedule import Schedule
 from skforge.tuning import ScheduleSpace
 from skforge.tuning.machines import machine_of
 from tests.exactness.forests import drawn

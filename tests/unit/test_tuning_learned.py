@@ -12,9 +12,9 @@ from skforge.compiler.cost.estimate import CostEstimate
 from skforge.compiler.cost.schedule_facts import LAYOUTS, PLACE, facts_of
 from skforge.compiler.cost.shape import ForestShape, Setting
 from skforge.compiler.defaults.cpu import candidates, default_schedules
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, InvalidModelError, ScheduleError
+from skforge.schedule.schedule import Schedule
 from skforge.tuning import CostModel, Learned, Problem, ScheduleSpace, Tuner
 from skforge.tuning.search.learned import _spread
 from tests.exactness.forests import drawn, forest_of, tree

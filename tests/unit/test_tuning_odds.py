@@ -9,8 +9,8 @@ from itertools import pairwise
 import pytest
 
 from skforge.compiler.defaults.cpu import default_schedules
-from skforge.compiler.schedule import families
 from skforge.compiler.target import Target
+from skforge.schedule import families
 from skforge.tuning import Candidate, Heuristic, Trial, Tuner, cpu
 from skforge.tuning import tuner as tuner_module
 from skforge.tuning.measure.measure import KernelMeasurer

@@ -8,10 +8,10 @@ from multiprocessing import current_process
 import numpy as np
 import pytest
 
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.engine.kernels import KernelCache
 from skforge.exceptions import InvalidInputError
+from skforge.schedule.schedule import Schedule
 from skforge.tuning.measure import bench as rows
 from skforge.tuning.measure.bench import Bench, SampleRows
 from skforge.tuning.measure.measure import KernelMeasurer

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, TuningWarning
+from skforge.schedule.schedule import Schedule
 from skforge.tuning import Candidate, Round, Tuner, TuningRecords
 from skforge.tuning.records import Record, RecordKey, forest_key
 from tests.exactness.forests import drawn

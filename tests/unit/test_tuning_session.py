@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from skforge.compiler.defaults.cpu import default_schedules
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import TuningError, TuningWarning
+from skforge.schedule.schedule import Schedule
 from skforge.tuning import (
     Candidate,
     Random,

@@ -18,13 +18,13 @@ from skforge.compiler.backend import backend_of
 from skforge.compiler.cost.schedule_facts import facts_of
 from skforge.compiler.cost.shape import ForestShape, Setting
 from skforge.compiler.defaults.cpu import default_schedules
-from skforge.compiler.schedule.bind import bind
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, ScheduleError
 from skforge.gpu.cost import GpuWork
 from skforge.gpu.search import gpu_points
 from skforge.gpu.space import gpu_point
+from skforge.schedule.bind import bind
+from skforge.schedule.schedule import Schedule
 from skforge.tuning import ScheduleSpace
 from skforge.tuning.search.heuristic import Heuristic, kinds, neighbours
 from skforge.tuning.search.strategies import Problem

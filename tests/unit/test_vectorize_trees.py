@@ -10,11 +10,11 @@ from skforge.compiler.ir.mir.printer import print_mir
 from skforge.compiler.ir.mir.verifier import verify_mir
 from skforge.compiler.ir.mir.walk import loops_in
 from skforge.compiler.passes.mir import vectorize_trees
-from skforge.compiler.schedule.families import lanes_schedule
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 from skforge.forest.reference import draw_rows, reference_raw
+from skforge.schedule.families import lanes_schedule
+from skforge.schedule.schedule import Schedule
 from tests.exactness.checks import assert_same_bits
 from tests.exactness.forests import drawn, forest
 from tests.mir_stages import stages_of

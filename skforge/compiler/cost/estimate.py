@@ -27,9 +27,9 @@ from skforge.compiler.cost.schedule_facts import LAYOUTS, PLACE, facts_of
 from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.layouts.lanes import lane_pairs
 from skforge.compiler.layouts.lanes.lanes import LanesCost
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.forest.forest import Forest
+from skforge.schedule.schedule import Schedule
 
 _FITTED = Path(__file__).with_name("coefficients.json").read_text("utf-8")
 

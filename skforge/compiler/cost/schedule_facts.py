@@ -8,8 +8,8 @@ from functools import lru_cache
 import numpy as np
 
 from skforge._typing import Float64s
-from skforge.compiler.schedule import directives as d
-from skforge.compiler.schedule.schedule import Schedule
+from skforge.schedule import directives as d
+from skforge.schedule.schedule import Schedule
 
 #: Representations that the model distinguishes; others count as "other".
 LAYOUTS = ("sparse", "array", "reorg", "bitsliced", "lanes", "tiles", "pieces", "other")

@@ -18,11 +18,11 @@ from skforge.compiler.cost.profile import MachineProfile
 from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.defaults.walks import walking_schedules, without_checks
 from skforge.compiler.ir.hir.nodes import Reduction
-from skforge.compiler.schedule import families
-from skforge.compiler.schedule.ranges import BatchRange, SchedulesByRange
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.forest.forest import Forest
+from skforge.schedule import families
+from skforge.schedule.ranges import BatchRange, SchedulesByRange
+from skforge.schedule.schedule import Schedule
 
 #: Batch sizes at which schedules are compared; between two, every size is.
 SIZES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512, 1024, 2048, 4096)

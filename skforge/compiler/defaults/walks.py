@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.layouts.nodes.records import CACHE_LINE
-from skforge.compiler.schedule import families
-from skforge.compiler.schedule.ranges import BATCH_RANGES, BatchRange
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.forest.forest import Forest
+from skforge.schedule import families
+from skforge.schedule.ranges import BATCH_RANGES, BatchRange
+from skforge.schedule.schedule import Schedule
 
 #: Walks in flight. For 16 rows of one tree, 8 are 30-40 % slower, 12 and 24 8-17 %
 #: (airline, year_prediction_msd). For one row of 1000 columns or more, walked, 10 trees

@@ -40,12 +40,12 @@ from skforge.compiler.ir.lir.nodes import Buffer, Scalar, Value, Vec
 from skforge.compiler.ir.lir.types import F32, F64, I32, I64, U8, U16, U32, scalar_of
 from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.layouts.encoding import NodeTests, node_tests
-from skforge.compiler.schedule.bound import BoundNest, marked
-from skforge.compiler.schedule.directives import CachePredicates, Quantize
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 from skforge.forest.bins import CodeTable, code_dtype, plan_codes
 from skforge.forest.forest import Forest
+from skforge.schedule.bound import BoundNest, marked
+from skforge.schedule.directives import CachePredicates, Quantize
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from skforge.compiler.ir.lir.nodes import F64, I32, I64, Buffer, Scalar, Value
 from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.layouts.base import AnyLayout, BufferData, HopLayout, TreeLayout
-from skforge.compiler.schedule.nest import BatchLength, CeilDiv, Size, Times, size_value
 from skforge.compiler.target import Target
+from skforge.schedule.nest import BatchLength, CeilDiv, Size, Times, size_value
 
 
 @dataclass(frozen=True, slots=True)

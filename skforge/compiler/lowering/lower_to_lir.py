@@ -43,10 +43,10 @@ from skforge.compiler.passes.mir.reduces import (
     shared_with,
     variables,
 )
-from skforge.compiler.schedule.bound import predicate_trees
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError
 from skforge.forest.bins import code_stride
+from skforge.schedule.bound import predicate_trees
 
 #: A loop of hops runs as fast as unrolled hops and compiles three times faster
 #: (8 walks of 8 hops: 0.55 us a row both ways, 33 ms against 100 ms).

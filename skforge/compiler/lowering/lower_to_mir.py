@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.mir import nodes as mir
-from skforge.compiler.schedule.bound import BoundLoop, tree_positions
-from skforge.compiler.schedule.directives import GpuDimension, Parallel
-from skforge.compiler.schedule.nest import BatchLength, Size
+from skforge.schedule.bound import BoundLoop, tree_positions
+from skforge.schedule.directives import GpuDimension, Parallel
+from skforge.schedule.nest import BatchLength, Size
 
 
 def run(hir: PredictEnsemble, element: mir.Element = "accumulator") -> mir.Function:

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from skforge.compiler.cost.shape import ForestShape
     from skforge.compiler.ir.hir.nodes import Reduction
     from skforge.compiler.lowering.kernel import LoweredKernel
-    from skforge.compiler.schedule.ranges import SchedulesByRange
-    from skforge.compiler.schedule.schedule import Schedule
     from skforge.forest.forest import Forest
+    from skforge.schedule.ranges import SchedulesByRange
+    from skforge.schedule.schedule import Schedule
 
 
 def _lower(*args: Any, **kwargs: Any) -> LoweredKernel:

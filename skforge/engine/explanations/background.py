@@ -16,12 +16,12 @@ from skforge.compiler.ir.lir.types import dtype_of
 from skforge.compiler.layouts.background import fill, look_up, walk
 from skforge.compiler.layouts.background.patterns import Patterns
 from skforge.compiler.layouts.background.tables import background_tables, centred
-from skforge.compiler.schedule import families
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.engine.cpu.programs import program
 from skforge.engine.cpu.threads import parallel_for_pointer
 from skforge.engine.kernels import Kernel, KernelCache, aligned, line_aligned
+from skforge.schedule import families
+from skforge.schedule.schedule import Schedule
 
 if TYPE_CHECKING:
     from skforge.compiler.ir.lir.nodes import Function

@@ -12,8 +12,6 @@ from numpy.typing import ArrayLike
 
 from skforge._typing import Array
 from skforge.compiler.backend import backend_of
-from skforge.compiler.schedule.ranges import BatchRange
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.engine.cpu.threads import resolve_n_jobs
 from skforge.engine.entry import entry as entries
@@ -26,6 +24,8 @@ from skforge.forest.forest import Forest
 from skforge.forest.outputs import SCORES
 from skforge.forest.reference import reference_raw
 from skforge.outputs.steps import Refused, Steps
+from skforge.schedule.ranges import BatchRange
+from skforge.schedule.schedule import Schedule
 
 if TYPE_CHECKING:
     from skforge.compiler.ir.mir.nodes import Element

@@ -28,8 +28,8 @@ from dataclasses import replace
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir import walk
-from skforge.compiler.schedule.directives import Interleave
 from skforge.gpu.nest import fixed_size, row_stride
+from skforge.schedule.directives import Interleave
 
 #: Leaves take at most this part of shared memory, so that several blocks fit.
 SHARE = 4

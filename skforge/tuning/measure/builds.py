@@ -16,10 +16,10 @@ from threading import Lock
 
 import numpy as np
 
-from skforge.compiler.schedule.directives import UnrollWalk
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import ScheduleError
 from skforge.forest.forest import Forest
+from skforge.schedule.directives import UnrollWalk
+from skforge.schedule.schedule import Schedule
 from skforge.tuning.measure.measure import LoweredCandidate, Measurer, Runner
 from skforge.tuning.search.trial import DEFAULT, Candidate, Status
 

@@ -27,7 +27,6 @@ from skforge.compiler.cost.estimate import CostEstimate
 from skforge.compiler.driver import Lowered
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.ir.lir.printer import print_lir
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.system import clock, clock_call
 from skforge.compiler.target import Target
 from skforge.engine.cpu.code import MachineCode
@@ -37,6 +36,7 @@ from skforge.engine.kernels import AnyKernel, Kernel, KernelCache, raw_scores
 from skforge.engine.machine import machine_profile
 from skforge.engine.shares import Shares
 from skforge.forest.forest import Forest
+from skforge.schedule.schedule import Schedule
 from skforge.tuning.machines import machine_of
 
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from skforge.compiler.cost.counts import counted
 from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.defaults.cpu import candidates
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
+from skforge.schedule.schedule import Schedule
 from skforge.tuning.machines import machine_of
 from skforge.tuning.search import learned
 from skforge.tuning.search.odds import (

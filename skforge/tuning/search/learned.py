@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 import numpy as np
 
 from skforge.compiler.cost.shape import Setting
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import InvalidInputError, TuningError, check_choice
+from skforge.schedule.schedule import Schedule
 from skforge.tuning.machines import machine_of
 from skforge.tuning.search import odds
 from skforge.tuning.search.strategies import MOST_DRAWN, Problem, Round, Rounds

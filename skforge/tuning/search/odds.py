@@ -17,8 +17,8 @@ from statistics import median
 from typing import Any, Protocol, TypeAlias
 
 from skforge.compiler.cost.schedule_facts import LAYOUTS, PLACE, facts_of
-from skforge.compiler.schedule.directives import Represent
-from skforge.compiler.schedule.schedule import Schedule
+from skforge.schedule.directives import Represent
+from skforge.schedule.schedule import Schedule
 from skforge.tuning.search.ranges import MARGIN
 from skforge.tuning.search.trial import Trial
 

@@ -8,9 +8,9 @@ from math import log2
 from statistics import geometric_mean
 from typing import TypeVar
 
-from skforge.compiler.schedule.ranges import BatchRange
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.engine.schedules import table_at
+from skforge.schedule.ranges import BatchRange
+from skforge.schedule.schedule import Schedule
 
 T = TypeVar("T")
 

@@ -14,9 +14,9 @@ from multiprocessing import current_process
 from statistics import median
 from typing import Any, TypeAlias
 
-from skforge.compiler.schedule.ranges import BatchRange
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import TuningError, TuningWarning, plural, warn
+from skforge.schedule.ranges import BatchRange
+from skforge.schedule.schedule import Schedule
 from skforge.tuning.measure.bench import Bench, Sampled, SampleRows
 from skforge.tuning.measure.builds import Build, CandidateBuilder
 from skforge.tuning.measure.measure import Measurer, Runner

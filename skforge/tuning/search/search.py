@@ -13,8 +13,6 @@ from skforge.compiler.backend import backend_of
 from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.layouts import base as representations
-from skforge.compiler.schedule.ranges import BatchRange
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.config import tuning_seconds
 from skforge.engine import machine
@@ -29,6 +27,8 @@ from skforge.exceptions import (
     with_article,
 )
 from skforge.forest.forest import Forest
+from skforge.schedule.ranges import BatchRange
+from skforge.schedule.schedule import Schedule
 from skforge.tuning.machines import machine_of
 from skforge.tuning.measure.bench import BATCH_BYTES
 from skforge.tuning.measure.measure import KernelMeasurer, Measurer

@@ -10,9 +10,9 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from skforge.compiler.schedule.ranges import BatchRange
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import duration, plural
+from skforge.schedule.ranges import BatchRange
+from skforge.schedule.schedule import Schedule
 
 #: "measured": all samples were taken. "stopped": timing ended early because it was too
 #: slow. "same code": an earlier trial of the same machine code has its time. "illegal":

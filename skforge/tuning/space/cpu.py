@@ -6,8 +6,8 @@ from functools import lru_cache
 from typing import Any
 
 from skforge.compiler.cost.shape import ForestShape
-from skforge.compiler.schedule import families
-from skforge.compiler.schedule.schedule import Schedule
+from skforge.schedule import families
+from skforge.schedule.schedule import Schedule
 from skforge.tuning.space.space import (
     Choices,
     Point,

@@ -21,11 +21,11 @@ import numpy as np
 
 from skforge._compat import cached_property
 from skforge.compiler.cost.shape import ForestShape
-from skforge.compiler.schedule.directives import MAX_WALK_DEPTH
-from skforge.compiler.schedule.families import unchecked
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import InvalidInputError, ScheduleError
 from skforge.forest.forest import Forest
+from skforge.schedule.directives import MAX_WALK_DEPTH
+from skforge.schedule.families import unchecked
+from skforge.schedule.schedule import Schedule
 from skforge.tuning.search.trial import Candidate
 
 Point: TypeAlias = Mapping[str, Any]

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge._typing import Array, Bools, Int32s, Int64s
-from skforge.compiler.schedule.bound import BoundNest
 from skforge.forest.bins import CodeTable
 from skforge.forest.forest import Forest
+from skforge.schedule.bound import BoundNest
 
 T = TypeVar("T")
 

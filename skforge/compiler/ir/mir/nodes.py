@@ -28,8 +28,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from skforge.compiler.schedule.directives import GpuDim, Mark, Marked
-from skforge.compiler.schedule.nest import Size, size_value
+from skforge.schedule.directives import GpuDim, Mark, Marked
+from skforge.schedule.nest import Size, size_value
 
 # ---------------------------------------------------------------- indices
 

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from skforge.compiler.ir.mir import nodes as mir
-from skforge.compiler.schedule.nest import BatchLength, Size, Times
+from skforge.schedule.nest import BatchLength, Size, Times
 
 _DRAWN_RUNS = 12  # of depth classes in a switch
 _MODEL = "%model"  # the ensemble, of which a function has one

@@ -17,8 +17,8 @@ from typing import Literal, NoReturn, TypeAlias
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.printer import loop_line, print_statement
 from skforge.compiler.ir.mir.walk import variables
-from skforge.compiler.schedule.directives import Interleave, Vectorize
 from skforge.exceptions import CompilerError
+from skforge.schedule.directives import Interleave, Vectorize
 
 _Kind: TypeAlias = Literal["tree", "class", "node", "leaf", "predicates", "codes"]
 

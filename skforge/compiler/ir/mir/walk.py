@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any, TypeVar
 
 from skforge.compiler.ir.mir import nodes as mir
-from skforge.compiler.schedule.nest import Size
+from skforge.schedule.nest import Size
 
 T = TypeVar("T")
 

@@ -26,9 +26,9 @@ from skforge.compiler.layouts.bitsliced.predicate_table import (
 )
 from skforge.compiler.layouts.bitsliced.sliced_layout import slice_trees
 from skforge.compiler.layouts.bitsliced.sliced_trees import GROUP, BitslicedLowering
-from skforge.compiler.schedule.bound import predicate_trees
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
+from skforge.schedule.bound import predicate_trees
 
 #: A schedule whose table of predicates takes more bytes a thread is an error.
 TABLE_BYTES = 1 << 30

@@ -26,10 +26,10 @@ from skforge.compiler.layouts.contributions.walk import (
     WalkData,
     WalkNode,
 )
-from skforge.compiler.schedule.bound import BoundLoop, every_loop
 from skforge.compiler.target import Target
 from skforge.forest.forest import Forest
 from skforge.forest.means import Means
+from skforge.schedule.bound import BoundLoop, every_loop
 
 
 class PointCode(ContributionCode):

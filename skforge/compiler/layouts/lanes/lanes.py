@@ -34,12 +34,12 @@ from skforge.compiler.layouts.lanes import lane_levels, lane_masks, lane_pairs
 from skforge.compiler.layouts.lanes.lane_masks import LeafMasksLowering
 from skforge.compiler.layouts.lanes.lane_pairs import PairLevelsLowering
 from skforge.compiler.layouts.lanes.lane_sums import LaneSums, sums_together
-from skforge.compiler.schedule.bound import every_loop
-from skforge.compiler.schedule.directives import Quantize
 from skforge.compiler.target import Target
 from skforge.forest.arrays import Comparison, Missing
 from skforge.forest.bins import CodeTable, plan_codes, tested_columns
 from skforge.forest.forest import Forest
+from skforge.schedule.bound import every_loop
+from skforge.schedule.directives import Quantize
 
 #: Most columns of codes; of several banks, each is looked up.
 MOST_COLUMNS = 4 * lane_levels.BANK

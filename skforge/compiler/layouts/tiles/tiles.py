@@ -28,11 +28,11 @@ from skforge.compiler.layouts.base import MakeCode
 from skforge.compiler.layouts.blocks import block_sums
 from skforge.compiler.layouts.tiles import tile_layout, tile_rows
 from skforge.compiler.layouts.tiles.tiled_trees import BlockWalks, TileWalks
-from skforge.compiler.schedule.bound import marked, vectorizes_trees
-from skforge.compiler.schedule.directives import CachePredicates
 from skforge.compiler.target import Target
 from skforge.forest.bins import CodeTable, plan_codes
 from skforge.forest.forest import Forest
+from skforge.schedule.bound import marked, vectorizes_trees
+from skforge.schedule.directives import CachePredicates
 
 
 class RowWalks(layouts.RowCode):

@@ -20,9 +20,9 @@ from skforge._typing import Int64s
 from skforge.compiler.ir.hir.nodes import TiledForest
 from skforge.compiler.passes.hir import tile_nodes
 from skforge.compiler.passes.hir.tile_nodes import Level, join_trees
-from skforge.compiler.schedule.bound import BoundNest, leaf_paths, tree_positions
-from skforge.compiler.schedule.directives import UnrollWalk
 from skforge.exceptions import ScheduleError
+from skforge.schedule.bound import BoundNest, leaf_paths, tree_positions
+from skforge.schedule.directives import UnrollWalk
 
 MAX_GROWTH = 64  # padded items per item
 _ALWAYS_ALLOWED = 1 << 16  # items: small forests may grow by more

@@ -41,10 +41,10 @@ from skforge.compiler.ir.hir.nodes import (
     shape_id,
     shapes,
 )
-from skforge.compiler.schedule.directives import TILE_KINDS, TileKind
 from skforge.exceptions import ScheduleError, UnsupportedModelError
 from skforge.forest.arrays import level_order
 from skforge.forest.forest import Forest
+from skforge.schedule.directives import TILE_KINDS, TileKind
 
 _PART = 1 << 13  # number of tiles grown together
 

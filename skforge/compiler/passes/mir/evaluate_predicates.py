@@ -45,8 +45,8 @@ from typing import TypeAlias
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.walk import loops_in, map_loops, map_statements, statements
 from skforge.compiler.passes.mir.reduces import reduces_in
-from skforge.compiler.schedule.directives import CachePredicates, Vectorize
 from skforge.exceptions import ScheduleError
+from skforge.schedule.directives import CachePredicates, Vectorize
 
 BLOCK_SUMS = "block_sums"
 PREDICATES = "%tests"

@@ -15,7 +15,7 @@ from dataclasses import replace
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir import walk
-from skforge.compiler.schedule.directives import Cache, CachePredicates, Unroll
+from skforge.schedule.directives import Cache, CachePredicates, Unroll
 
 #: Most bytes of the next block's rows beside the predicates of this one. With new rows
 #: of 13 to 90 columns, 4,096 rows take .85 to .99 of the time (Zen 4), with the same

@@ -23,8 +23,8 @@ from dataclasses import replace
 
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.walk import copy_body, map_loops, substitute
-from skforge.compiler.schedule.directives import Interleave, Vectorize
 from skforge.exceptions import CompilerError
+from skforge.schedule.directives import Interleave, Vectorize
 
 
 def run(function: mir.Function, vector_lanes: int) -> mir.Function:

@@ -53,8 +53,8 @@ from skforge.compiler.passes.mir.reduces import (
     owns_rows,
     shared_with,
 )
-from skforge.compiler.schedule import directives as d
-from skforge.compiler.schedule.nest import Size
+from skforge.schedule import directives as d
+from skforge.schedule.nest import Size
 
 #: Whether iterations of a loop need slots of their own.
 _Conflicts: TypeAlias = Callable[[mir.Loop], bool]

@@ -30,7 +30,7 @@ from skforge.compiler.layouts.base import BlockRepresentation, Representation
 from skforge.compiler.passes.mir.evaluate_predicates import in_block
 from skforge.compiler.passes.mir.insert_caches import working_set
 from skforge.compiler.passes.mir.vectorize_trees import CODES
-from skforge.compiler.schedule.directives import Quantize
+from skforge.schedule.directives import Quantize
 
 
 def run(function: mir.Function, hir: PredictEnsemble) -> mir.Function:

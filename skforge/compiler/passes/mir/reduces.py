@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir import walk
-from skforge.compiler.schedule.directives import Quantize, VectorReduce
-from skforge.compiler.schedule.nest import BatchLength, Size
+from skforge.schedule.directives import Quantize, VectorReduce
+from skforge.schedule.nest import BatchLength, Size
 
 
 def element_of(reduce: mir.Reduce) -> tuple[str, tuple[mir.Index, ...]]:

@@ -17,8 +17,8 @@ import numpy as np
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.walk import copy_body, map_walks
-from skforge.compiler.schedule.bound import BoundLoop, leaf_paths, tree_positions
-from skforge.compiler.schedule.directives import Specialize
+from skforge.schedule.bound import BoundLoop, leaf_paths, tree_positions
+from skforge.schedule.directives import Specialize
 
 #: Most cases of one switch; depths 0 to 9, for example, fit, plus a shared case.
 MAX_CLASSES = 12

@@ -14,9 +14,9 @@ from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.walk import loops_in, map_loops
 from skforge.compiler.layouts.base import BlockRepresentation, Representation
 from skforge.compiler.passes.mir.evaluate_predicates import in_block
-from skforge.compiler.schedule.bound import predicate_trees, vectorizes_trees
-from skforge.compiler.schedule.directives import Vectorize
 from skforge.exceptions import ScheduleError
+from skforge.schedule.bound import predicate_trees, vectorizes_trees
+from skforge.schedule.directives import Vectorize
 
 
 def run(function: mir.Function, hir: PredictEnsemble) -> mir.Function:

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.walk import copy_body, map_loops, substitute
-from skforge.compiler.schedule.directives import Unroll
-from skforge.compiler.schedule.nest import size_value
+from skforge.schedule.directives import Unroll
+from skforge.schedule.nest import size_value
 
 
 def run(function: mir.Function) -> mir.Function:

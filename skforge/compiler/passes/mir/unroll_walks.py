@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.walk import map_nest
-from skforge.compiler.schedule.directives import PeelWalk, UnrollWalk
+from skforge.schedule.directives import PeelWalk, UnrollWalk
 
 
 def run(function: mir.Function) -> mir.Function:

@@ -26,8 +26,8 @@ from dataclasses import replace
 
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.walk import loops_in, map_loops, map_walks
-from skforge.compiler.schedule.directives import Quantize, Vectorize
 from skforge.exceptions import ScheduleError
+from skforge.schedule.directives import Quantize, Vectorize
 
 CODES = "%codes"
 

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NoReturn, TypeAlias
 
-from skforge.compiler.schedule import directives as d
 from skforge.exceptions import ScheduleError
+from skforge.schedule import directives as d
 
 ROOTS: tuple[d.Root, d.Root] = ("batch", "tree")
 

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, fields
 
-from skforge.compiler.schedule import directives as d
 from skforge.exceptions import ScheduleError
+from skforge.schedule import directives as d
 
 VERSION = 1
 

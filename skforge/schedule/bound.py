@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from skforge._typing import Int64s
-from skforge.compiler.schedule import directives as d
-from skforge.compiler.schedule.nest import ROOTS, Size, line_text, size_value
+from skforge.schedule import directives as d
+from skforge.schedule.nest import ROOTS, Size, line_text, size_value
 
 
 @dataclass(frozen=True, slots=True)

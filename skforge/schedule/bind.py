@@ -11,16 +11,16 @@ from functools import reduce
 from math import gcd
 from typing import Protocol, cast
 
-from skforge.compiler.schedule import directives as d
-from skforge.compiler.schedule.apply import apply, apply_all
-from skforge.compiler.schedule.bound import (
+from skforge.schedule import directives as d
+from skforge.schedule.apply import apply, apply_all
+from skforge.schedule.bound import (
     BoundLoop,
     BoundNest,
     LoopBound,
     every_loop,
     max_trips,
 )
-from skforge.compiler.schedule.nest import (
+from skforge.schedule.nest import (
     DEFAULT_REPRESENTATION,
     LoopVariable,
     Nest,
@@ -30,7 +30,7 @@ from skforge.compiler.schedule.nest import (
     paths,
     root_nest,
 )
-from skforge.compiler.schedule.rules import bind_problems, copies_problems
+from skforge.schedule.rules import bind_problems, copies_problems
 
 
 class HasDirectives(Protocol):

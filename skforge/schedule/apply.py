@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
-from skforge.compiler.schedule import directives as d
-from skforge.compiler.schedule import nest as nests
-from skforge.compiler.schedule.rules import broken_rules, mark_problems
+from skforge.schedule import directives as d
+from skforge.schedule import nest as nests
+from skforge.schedule.rules import broken_rules, mark_problems
 
 # Sums of loop variables must stay far below the limits of 64 bits.
 MAX_STEP = 2**40

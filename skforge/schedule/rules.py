@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from skforge.compiler.schedule import directives as d
-from skforge.compiler.schedule.bound import BoundLoop
-from skforge.compiler.schedule.nest import LoopVariable, Nest, walk
+from skforge.schedule import directives as d
+from skforge.schedule.bound import BoundLoop
+from skforge.schedule.nest import LoopVariable, Nest, walk
 
 #: A broken rule as a sentence, and the loop that it is about.
 Broken: TypeAlias = tuple[str, str | None]

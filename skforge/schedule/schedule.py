@@ -10,13 +10,13 @@ from inspect import signature
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
-from skforge.compiler.schedule import apply, bind, serialize
-from skforge.compiler.schedule import directives as d
 from skforge.exceptions import InvalidInputError, ScheduleError
 from skforge.forest.forest import Forest
+from skforge.schedule import apply, bind, serialize
+from skforge.schedule import directives as d
 
 if TYPE_CHECKING:
-    from skforge.compiler.schedule.bound import BoundNest
+    from skforge.schedule.bound import BoundNest
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -461,7 +461,7 @@ class Schedule:
         Parameters
         ----------
         name : str
-            One of ``skforge.compiler.schedule.presets.PRESETS``, such as "xgboost".
+            One of ``skforge.schedule.presets.PRESETS``, such as "xgboost".
         **sizes : int
             Sizes that differ from the strategy's defaults.
 
@@ -480,7 +480,7 @@ class Schedule:
         >>> Schedule.preset("tahoe-direct", rows=32).kind
         'gpu'
         """
-        import_module("skforge.compiler.schedule.presets")  # which imports this module
+        import_module("skforge.schedule.presets")  # which imports this module
         make = PRESETS.get(name)
         if make is None:
             quoted = ", ".join(f'"{known}"' for known in PRESETS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from skforge.compiler.schedule.schedule import Schedule
+    from skforge.schedule.schedule import Schedule
 
 #: Batch sizes (first, last) where another schedule may win; a last of None is open.
 BatchRange = tuple[int, int | None]

@@ -6,8 +6,8 @@ authors; their sizes are parameters.
 
 from __future__ import annotations
 
-from skforge.compiler.schedule import families
-from skforge.compiler.schedule.schedule import PRESETS, Schedule
+from skforge.schedule import families
+from skforge.schedule.schedule import PRESETS, Schedule
 
 
 def xgboost(rows: int = 64) -> Schedule:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
-from skforge.compiler.schedule.schedule import Schedule
+from skforge.schedule.schedule import Schedule
 
 
 def row_blocks(rows: int) -> Schedule:
