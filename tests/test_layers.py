@@ -371,7 +371,7 @@ def lazy(kind):
     return files("skforge.gpu"), "skforge.explainer is a module", "skforge.none"
 """
     named = {"skforge.tuning.cpu", "skforge.search", "skforge.inspection"}
-    named |= {"skforge.gpu.nest", "skforge.gpu.space", "skforge.sources.plain"}
+    named |= {"skforge.gpu.nest", "skforge.gpu.space", "skforge.sources.files"}
     others = {"skforge.gpu", "skforge.gpu.nest.loops", "skforge.explainer"}
     assert named_modules(source, "skforge.gpu", named | others) == named
     assert named_modules('name = "skforge.gpu"', "skforge.tuning", others) == {

@@ -109,7 +109,7 @@ class Kernels:
                 return None
         elif not is_frame(X):
             return None
-        if source.has_forms and source.form(X) is not None:
+        if source.facts.has_forms and source.form(X) is not None:
             return None
         if not self.is_complete:  # in the thread of a call: workers inherit priorities
             predictor.module.plan_threads(self.n_jobs)

@@ -173,7 +173,8 @@ def _compare(old: Any, new: Any, name: str) -> None:
         predictor = new._compiled()
         width = predictor.source.forest.n_columns
         rows = np.empty((0, width), predictor.forest.input_dtype)
-        verify(predictor, GivenRows(rows), predictor.source.declines != "not_finite")
+        missing = predictor.source.facts.declines != "not_finite"
+        verify(predictor, GivenRows(rows), missing)
 
 
 def _modules(model: Any) -> list[Any]:

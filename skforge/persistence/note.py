@@ -52,14 +52,14 @@ class Note:
             if digest == object_cache.digest_of(place, stored_kernels.KERNELS):
                 kernels.setdefault(number, [number, place, digest])
         record = {
-            "direct": source.direct and not source.warning,
+            "direct": source.facts.direct and not source.warning,
             "lists": _reads_lists(source),
             "ranges": firsts,
             "kernels": [kernels[number] for number in sorted(kernels)],
             "columns": (columns := _columns_out(predictor)),
             "reader": columns and cached_reader(),
             "dtype": predictor.forest.input_dtype.name,
-            "converts": source.limit == np.inf,
+            "converts": source.facts.limit == np.inf,
             "warm": known["warm"],
             "entries": {
                 **known["entries"],

@@ -47,7 +47,7 @@ class SourceEngine:
 
     def __init__(self, module: CompiledModule | AutoModule, source: Source) -> None:
         self.module: Any = module
-        self._more, self._fill = source.answers.more, source.fill
+        self._more, self._fill = source.answers.more, source.facts.fill
 
     def module_of(self, forest: Forest) -> CompiledModule:
         """Compile a forest as the first one is compiled."""

@@ -90,7 +90,7 @@ class OfEntries(AtDoor):
         entry = self._of_objects.get(name)
         if entry is not None and not self.takes_objects(name):
             entry = None  # they meet the model first
-        if self.source.direct and not self.source.warning:
+        if self.source.facts.direct and not self.source.warning:
             entry = self.entries.get(name)
         if entry is None:
             return function
@@ -164,7 +164,7 @@ class OfEntries(AtDoor):
                 if (scores := known.get("predict_raw")) is not None:
                     known[method] = partial(_answer_of, scores, of_scores)
             return
-        self._direct, self._warning = self.source.direct, self.source.warning
+        self._direct, self._warning = self.source.facts.direct, self.source.warning
         by_members = self.by_members and method != "predict_raw"
         entry = (self._answering if by_members else self._checked_entry)(method, n_jobs)
         if entry is not None and self._direct and not self.arrays_meet(method, entry):
@@ -181,7 +181,7 @@ class OfEntries(AtDoor):
     def _checked_entry(self, method: str, n_jobs: int | None) -> Entry | None:
         """Return an entry that agreed with the method on drawn rows, or None."""
         module, forest, source = self.module, self.forest, self.source
-        refused, output = source.declines, output_of(forest.answers, method)
+        refused, output = source.facts.declines, output_of(forest.answers, method)
         several = source.answers.by_members and source.answers.more
         targets = output == "probabilities" and len(forest.output_sizes) > 1
         if refused is None or several or targets or method in self.by_leaves:
@@ -189,7 +189,7 @@ class OfEntries(AtDoor):
         labels = self.classes if isinstance(self.classes, np.ndarray) else None
         by_column = steps.by_column(forest.answers, output)
         by_column |= source.answers.are_by_column(method)
-        how = {"n_jobs": n_jobs, "classes": labels, "limit": source.limit}
+        how = {"n_jobs": n_jobs, "classes": labels, "limit": source.facts.limit}
         how["by_column"] = by_column
         entry: Entry | None = module.entry(output, refused, **how)
         # Batches that go to a GPU do not use the entry.
@@ -198,7 +198,7 @@ class OfEntries(AtDoor):
             return None
         rows = drawn_rows(module)[:most]
         if refused != "nothing":
-            half = source.limit / 2
+            half = source.facts.limit / 2
             rows = np.clip(np.nan_to_num(rows), -half, half)
         with module.kernels.one():
             parts = [rows[:1], rows]
@@ -213,11 +213,12 @@ class OfEntries(AtDoor):
         return entry
 
     def _answering(self, method: str, n_jobs: int | None) -> Entry | None:
-        source, refused, of_scores = self.source, self.source.declines, self.of_scores
+        source, of_scores = self.source, self.of_scores
+        refused = source.facts.declines
         if refused is None:
             return None
         entries = [
-            module.entry("raw", refused, n_jobs=n_jobs, limit=source.limit)
+            module.entry("raw", refused, n_jobs=n_jobs, limit=source.facts.limit)
             for module in self.engine.modules
         ]
         if None in entries:
@@ -306,14 +307,14 @@ class OfEntries(AtDoor):
         fits = isinstance(rows, np.ndarray) and isinstance(self.module, CompiledModule)
         if "predict_contribs" in self.entries or not few or not fits:
             return
-        if source.declines is None:
+        if source.facts.declines is None:
             return
-        entry = self.module.contribs_entry(source.declines, source.limit)
+        entry = self.module.contribs_entry(source.facts.declines, source.facts.limit)
         if entry is None or not _equal_arrays(values, entry(rows)):
             entry = None
         else:
             self.counters.watch(entry)
-        self._direct, self._warning = source.direct, source.warning
+        self._direct, self._warning = source.facts.direct, source.warning
         self.entries["predict_contribs"] = entry
 
 

@@ -64,7 +64,7 @@ class OfKernels(OfRows):
 
     def by_certain_rows(self, method: str, n_jobs: int | None, rows: Array) -> Any:
         """Answer a batch that the entry declined, unless it declined its values."""
-        refused, limit = self.source.declines, self.source.limit
+        refused, limit = self.source.facts.declines, self.source.facts.limit
         by_members = self.by_members and method != "predict_raw"
         checks = refused is None  # the source looks at the values itself
         if (

@@ -145,7 +145,7 @@ class OfRows:
         """Tell whether kernels read rows on a GPU; refuse them if the CPU has to."""
         if not is_device_array(X) or self.source.before:  # its steps may take them
             return False
-        if not self.source.on_device:
+        if not self.source.facts.on_device:
             raise InvalidInputError(
                 f"{self.source.class_name} computes its predictions on the CPU; pass "
                 "the rows as a NumPy array."

@@ -121,7 +121,7 @@ class ForestPredictor(OfEntries):
             routes.append(ForestPredictor._by_mappings)
         elif isinstance(X, Sequence):
             routes.append(ForestPredictor._by_sequence)
-        if is_device_array(X) or (source.on_device and hasattr(kind, _DLPACK)):
+        if is_device_array(X) or (source.facts.on_device and hasattr(kind, _DLPACK)):
             routes.append(ForestPredictor._by_device)
         self.for_jobs(n_jobs)
         remembered = self._routes
@@ -129,8 +129,9 @@ class ForestPredictor(OfEntries):
         if not seeks and self.entries.get(method) is not None:
             routes.append(ForestPredictor._by_entry)
         # whether arrays of this dtype are read by another forest alone
-        first = source.has_forms and self.of_forms.get(kind, self) not in (self, None)
-        if source.has_forms:
+        has_forms = source.facts.has_forms
+        first = has_forms and self.of_forms.get(kind, self) not in (self, None)
+        if has_forms:
             place = first_route if first else len(routes)
             routes.insert(place, ForestPredictor._by_other_forest)
         by_kernels = ForestPredictor._at_first if seeks else ForestPredictor.by_kernels
@@ -269,7 +270,7 @@ class ForestPredictor(OfEntries):
         self, method: str, X: Any, n_jobs: int | None, ask: Callable[..., Any]
     ) -> tuple[KnownForm, Any] | None:
         """Return the form of rows, and the entry's answer; None until one was made."""
-        at = self.of_rows(X) if self.source.has_forms else self
+        at = self.of_rows(X) if self.source.facts.has_forms else self
         if method not in at.entries or n_jobs != at.entry_jobs or type(X) in _WHOLE:
             return None
         entry, found = at.entries[method], None

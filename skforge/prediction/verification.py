@@ -183,6 +183,6 @@ def _rows(predictor: ForestPredictor, X: Any) -> Array | None:
     forests = predictor.forest, *source.answers.more
     dtype = np.result_type(*(forest.input_dtype for forest in forests))
     if hasattr(rows, "tocsr"):
-        return np.concatenate(list(dense_blocks(rows, source.fill, dtype)))
+        return np.concatenate(list(dense_blocks(rows, source.facts.fill, dtype)))
     with np.errstate(over="ignore"):
         return np.asarray(read_columns(predictor.forest, np.asarray(rows)), dtype)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from types import MappingProxyType
@@ -32,13 +32,14 @@ from skforge.forest.outputs import AnswerSpec
 from skforge.forest.reference import draw_rows, reference_raw
 from skforge.frontends.base import class_names
 from skforge.outputs.answers import answer, labels_of
-from skforge.outputs.steps import Refused, in_order
+from skforge.outputs.steps import in_order
 from skforge.rows.frames import FrameColumns, about_categories, kind_of
 from skforge.rows.known_forms import PassedOn, ReadForm, of_source, without
 from skforge.rows.plain import PlainRows, ReadArray, Reading
 from skforge.rows.readers import reader_of
 from skforge.runtime.mapping_values import ColumnRule
 from skforge.runtime.mappings import MappingColumns, without_names
+from skforge.sources.row_facts import RowFacts
 from skforge.sources.stored_model.model import StoredModel, StoredRules
 
 #: Methods whose answers follow from raw scores.
@@ -163,25 +164,8 @@ class Source:
     #: What artifacts keep of its models.
     rules_type: ClassVar[type[StoredRules]] = StoredRules
 
-    #: Values that compiled entries decline; None disables compiled entries.
-    declines: Refused | None = "nothing"
-    #: Size from which compiled entries also decline numbers. With a finite one, they
-    #: take arrays of the forest's own dtype alone.
-    limit: float = float("inf")
-    #: Whether compiled entries may take the caller's arrays.
-    direct: bool = True
-    #: Whether the model accepts rows of floats; of a forest it is always so.
-    takes_floats: bool = True
-    #: Value of absent entries of sparse rows.
-    fill: float = 0.0
-    #: Whether arrays on a GPU are rows of the forest.
-    on_device: bool = True
-    #: Whether other forests may read other forms of rows; see :meth:`of_form`.
-    has_forms: bool = False
-    #: Whether frames may have further columns, and those of training in any order.
-    selects: bool = False
-    #: Whether the names of a frame's columns count.
-    compares: bool = True
+    #: Which rows the model takes.
+    facts: RowFacts = RowFacts()
     #: Whether the forest's rounds are the model's.
     staged: bool = False
     #: Adapters with forests of their own for other forms of rows, by form as text.
@@ -204,7 +188,7 @@ class Source:
         self.model: Any = None if self.stored is not None else model
         if getattr(forest, "is_encoded", False):
             # whose columns are not those of users
-            self.direct = self.on_device = False
+            self.facts = replace(self.facts, direct=False, on_device=False)
         #: What the row checks depend on besides feature names and the forest.
         self.rules: Any = (
             self.rules_of(model) if self.stored is None else self.stored.rules
@@ -378,7 +362,7 @@ class Source:
         usual: dict[str, Any] = {
             "names": None if names is None else tuple(names),
             "estimator": self.class_name,
-            "fill": self.fill,
+            "fill": self.facts.fill,
         }
         return Reading(self.forest.input_dtype, **usual | how)
 
@@ -427,7 +411,7 @@ class Source:
     def as_given(self, rows: Array) -> Any:
         """Return rows of the forest in a form that the model takes; None if unsure."""
         coded = self.forest.names_categories or self.forest.is_encoded
-        return rows if self.direct and not coded else None
+        return rows if self.facts.direct and not coded else None
 
     def drawn(self, n: int, missing: float) -> Array:
         """Return rows around the forest's thresholds that the model accepts."""

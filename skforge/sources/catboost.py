@@ -22,6 +22,7 @@ from skforge.rows.prepare import (
 )
 from skforge.rows.sparse_rows import most_entries
 from skforge.sources.base import Answers, Array, Source, register
+from skforge.sources.row_facts import RowFacts
 
 
 def _is_number(dtype: Any) -> bool:
@@ -45,7 +46,7 @@ class CatBoostSource(Source):
     classes = ("catboost.core.CatBoost",)
     kind = "catboost"
     answers = Answers(log_proba="scores")
-    selects = True
+    facts = RowFacts(selects=True)
     staged = True
 
     @classmethod

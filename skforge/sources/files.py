@@ -31,9 +31,9 @@ class ForestSource(Source):
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
         self.model = None
-        self.fill = value_of_absent(forest)
+        self.facts = replace(self.facts, fill=value_of_absent(forest))
         if forest.whole_columns:  # whose values are checked
-            self.declines, self.on_device = None, False
+            self.facts = replace(self.facts, declines=None, on_device=False)
 
     @classmethod
     def detects(cls, model: Any) -> bool:

@@ -12,7 +12,6 @@ from skforge.exceptions import UnsupportedModelError
 from skforge.forest.forest import Forest
 from skforge.forest.outputs import AnswerSpec
 from skforge.frontends.sklearn.histogram import model_columns
-from skforge.outputs.steps import Refused
 from skforge.rows.coded_rows import (
     CodedColumn,
     CodedRows,
@@ -25,6 +24,7 @@ from skforge.rows.known_forms import PassedOn
 from skforge.rows.plain import Reading
 from skforge.runtime.mappings import MappingColumns
 from skforge.sources.base import Array, register
+from skforge.sources.row_facts import RowFacts
 from skforge.sources.sklearn import SklearnSource
 from skforge.sources.stored_model.model import StoredRules
 
@@ -53,7 +53,7 @@ class HistGradientBoostingSource(SklearnSource):
     kind = "histogram"
     staged = True
     rules_type = CodedRules
-    declines: Refused | None = "nothing"
+    facts = RowFacts()
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
@@ -64,13 +64,16 @@ class HistGradientBoostingSource(SklearnSource):
         self._by_value = all(known.reads_numbers for known in every)
         # an encoder that knows numbers as objects fails on others
         self._objects = any(isinstance(known, ObjectCategories) for known in every)
-        self.takes_floats = not self._objects
-        if self._coded:  # the encoder refuses infinite values, and warns in its name
-            self.declines = "infinite"
-            self.selects = True  # its encoder takes columns by name
-        self.direct = not any(self._named) and not (self._coded and self.warning)
-        self.direct &= self.takes_floats
-        self.on_device = self.on_device and not any(self._named)
+        warns = bool(self._coded and self.warning)
+        self.facts = replace(
+            self.facts,
+            takes_floats=not self._objects,
+            # the encoder refuses infinite values, and takes columns by name
+            declines="infinite" if self._coded else "nothing",
+            selects=bool(self._coded),
+            direct=not (any(self._named) or warns or self._objects),
+            on_device=self.facts.on_device and not any(self._named),
+        )
 
     def _known_categories(self) -> dict[int, CodedColumn]:
         live = {column.feature: column for column in self._columns}
@@ -120,7 +123,7 @@ class HistGradientBoostingSource(SklearnSource):
 
     def raw_of(self, X: Any) -> Array:
         # steps of a pipeline make floats of what they made objects of in training
-        return super().raw_of(X if self.takes_floats else X.astype(object))
+        return super().raw_of(X if self.facts.takes_floats else X.astype(object))
 
     def _rows(self, X: Any, method: str) -> Any:
         if not self._coded:
@@ -191,7 +194,7 @@ class HistGradientBoostingSource(SklearnSource):
         return len(X) > 0 and not np.isinf(X[:, self._coded]).any()
 
     def _scores(self, rows: Array) -> Any:
-        if self.takes_floats and not any(self._named):
+        if self.facts.takes_floats and not any(self._named):
             return self.model._raw_predict(rows, n_threads=1)
         encoded = np.empty(rows.shape, np.float64)
         for position, column in enumerate(self._columns):

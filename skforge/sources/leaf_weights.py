@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -27,7 +28,8 @@ class LeafSource(TreesSource):
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
-        self.on_device, self.leaf_source = False, self
+        self.facts = replace(self.facts, on_device=False)
+        self.leaf_source = self
 
     @classmethod
     def detects(cls, model: Any) -> bool:

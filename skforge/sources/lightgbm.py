@@ -18,6 +18,7 @@ from skforge.rows.known_forms import PassedOn
 from skforge.rows.prepare import prepare_rows
 from skforge.rows.sparse_rows import most_entries
 from skforge.sources.base import Answers, Array, Source, register
+from skforge.sources.row_facts import RowFacts
 
 #: Trees of which a leaf tells whether the order of trees is as before.
 _TREES = 50
@@ -31,7 +32,7 @@ class LightGBMBoosterSource(Source):
     staged = True
     kind = "lightgbm_booster"
     answers = Answers(labels=False, leaf_dtype="<i4")
-    compares = False
+    facts = RowFacts(compares=False)
 
     @classmethod
     def traces(cls, model: Any) -> list[Any]:
@@ -152,7 +153,7 @@ class LightGBMSource(LightGBMBoosterSource):
         #: Whether it predicts raw scores and warns about it.
         self._has_no_labels = classifier and not forest.classifies
         if self._has_no_labels:
-            self.declines = None
+            self.facts = replace(self.facts, declines=None)
 
     @classmethod
     def traces(cls, model: Any) -> list[Any]:

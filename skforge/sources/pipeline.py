@@ -31,12 +31,14 @@ from skforge.frontends.pipeline.transformers import (
     is_absent,
     members,
 )
+from skforge.outputs.steps import Refused
 from skforge.rows import forms
 from skforge.rows.pipeline_rows import PipelineRows
 from skforge.rows.plain import ReadArray, Reading
 from skforge.runtime.mapping_values import ColumnRule
 from skforge.runtime.mappings import MappingColumns, without_names
 from skforge.sources import base
+from skforge.sources.row_facts import RowFacts
 from skforge.sources.stored_model.model import StoredRules
 
 _MAX = float(np.finfo(np.float64).max)
@@ -66,7 +68,7 @@ class PipelineSource(base.Source):
 
     kind = "pipeline"
     rules_type = PipelineRules
-    has_forms = True
+    facts = RowFacts(has_forms=True)
 
     def __init__(
         self,
@@ -108,7 +110,8 @@ class PipelineSource(base.Source):
         reading = self._last.reading()
         narrow = reading is None or reading.through is not None
         # or it gets objects, as steps make of columns of some dtypes alone
-        floats = self.takes_floats = self._last.takes_floats
+        floats = self._last.facts.takes_floats
+        self.facts = replace(self.facts, takes_floats=floats)
         steps = nested_parts([step for _, step in before])
         looks_up = is_lookup(first) and names is not None  # arrays in another way
         known = PipelineRows(
@@ -135,13 +138,19 @@ class PipelineSource(base.Source):
 
     def _set_limits(self, known: PipelineRows) -> None:
         bounds = known.bounds
-        self.declines = "infinite" if bounds.nan.all() else "not_finite"
         ends = np.concatenate([-bounds.low, bounds.high]).astype(float)
-        self.limit = float(ends.min(initial=_MAX))
-        if self.limit <= 0:  # entries take numbers of both signs
-            self.declines = None
-        self.on_device = not (known.texts or known.numbers)
-        self.direct = self.on_device and known.warning is not None
+        limit = float(ends.min(initial=_MAX))
+        declines: Refused = "infinite" if bounds.nan.all() else "not_finite"
+        plain = not (known.texts or known.numbers)
+        self.facts = replace(
+            self.facts,
+            # entries take numbers of both signs
+            declines=declines if limit > 0 else None,
+            limit=limit,
+            on_device=plain,
+            direct=plain and known.warning is not None,
+            selects=known.by_name is not None,
+        )
 
     def _warning_of(self, known: PipelineRows) -> str | None:
         with warnings.catch_warnings(record=True) as caught:
@@ -175,10 +184,6 @@ class PipelineSource(base.Source):
     def warning(self) -> str:
         return self._known.warning or ""
 
-    @property
-    def selects(self) -> bool:  # type: ignore[override]
-        return self._known.by_name is not None
-
     def reading(self) -> Reading | None:
         return self._known.reading
 
@@ -197,7 +202,7 @@ class PipelineSource(base.Source):
 
     @property
     def _plain(self) -> Any:
-        unsure = self.answers.by_members and self._last.declines is None
+        unsure = self.answers.by_members and self._last.facts.declines is None
         return None if unsure else self._known
 
     def form_of(self, X: Any) -> Any:
@@ -357,7 +362,7 @@ class PipelineSource(base.Source):
         return super()._call(method, X, **params)
 
     def as_given(self, rows: Array) -> Any:
-        floats = self.takes_floats or self._form is not None
+        floats = self.facts.takes_floats or self._form is not None
         return self._known.decoded(rows, self._form) if floats else None
 
     def _transformed(self, X: Any) -> Any:
@@ -484,9 +489,7 @@ class PrefixedSource(base.Source):
     a part of it may differ in the last bit: BLAS has code for each size.
     """
 
-    declines = None
-    direct = False
-    on_device = False
+    facts = RowFacts(declines=None, direct=False, on_device=False)
 
     def __init__(
         self, model: Any, forest: Forest, start: int, last: base.Source
@@ -496,7 +499,7 @@ class PrefixedSource(base.Source):
         steps = split.unbranched(split.divided_steps(model)[:start])
         self.before = [step for step in steps if not is_absent(step)]
         self._last, self.answers = last, last.answers
-        self.fill = last.fill
+        self.facts = replace(self.facts, fill=last.facts.fill)
         self.leaf_source, self.explains = last.leaf_source, last.explains
 
     def kept_rules(self) -> NoReturn:

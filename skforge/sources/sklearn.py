@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, ClassVar
 
@@ -16,10 +16,10 @@ import numpy as np
 
 from skforge._compat import no_warnings
 from skforge.forest.forest import Forest
-from skforge.outputs.steps import Refused
 from skforge.rows.plain import Reading
 from skforge.rows.sparse_rows import most_entries
 from skforge.sources.base import Answers, Array, Source, register
+from skforge.sources.row_facts import RowFacts
 from skforge.sources.stored_model.model import StoredRules
 
 #: Attributes that ``fit`` of an ensemble replaces and predictions depend on.
@@ -30,7 +30,7 @@ _FITTED = (
 
 
 class SklearnSource(Source):
-    declines: Refused | None = "not_finite"
+    facts = RowFacts(declines="not_finite")
     #: Whether ``assume_finite`` leaves its rows unchecked.
     _obeys_config = True
 
@@ -57,7 +57,7 @@ class SklearnSource(Source):
         return self._reading(objects=True)
 
     def takes(self, X: Array) -> bool:
-        fine, known = self.declines == "nothing", sys.modules.get("sklearn")
+        fine, known = self.facts.declines == "nothing", sys.modules.get("sklearn")
         if known is not None and self._obeys_config:
             fine = fine or known.get_config()["assume_finite"]
         return len(X) > 0 and (fine or self._takes(X))
@@ -66,7 +66,7 @@ class SklearnSource(Source):
         # Four times faster than a sum, which numpy casts in chunks.
         if np.isfinite(values).all():
             return True
-        return self.declines == "infinite" and not np.isinf(values).any()
+        return self.facts.declines == "infinite" and not np.isinf(values).any()
 
     def _validated(self, X: Any, tree: Any = None, **options: Any) -> Any:
         from sklearn.utils.validation import validate_data
@@ -175,7 +175,7 @@ class TreesSource(SklearnSource):
         single = self.rules.single
         self.answers = Answers(flat_leaves=single, leaves_by_column=not single)
         if self.rules.nan:
-            self.declines = "infinite"
+            self.facts = replace(self.facts, declines="infinite")
 
     @classmethod
     def detects(cls, model: Any) -> bool:
@@ -305,7 +305,7 @@ class IsolationSource(SklearnSource):
 
     classes = ("sklearn.ensemble._iforest.IsolationForest",)
     kind = "isolation"
-    declines = "nothing"
+    facts = RowFacts()
 
     def _rows(self, X: Any, method: str) -> Any:
         """Validate as the estimator does."""
@@ -371,7 +371,7 @@ class _OverTreesSource(SklearnSource):
             taken = self._takes(values) or self._takes_none(X, values)
             rows = values if taken else None
         if rows is None:
-            nan = self.declines == "infinite" and not hasattr(X, "tocsr")
+            nan = self.facts.declines == "infinite" and not hasattr(X, "tocsr")
             check_array(  # raises as its trees do, unless there are duplicates
                 X,
                 accept_sparse="csr",
@@ -416,7 +416,7 @@ class BaggingSource(_OverTreesSource):
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
         if self.rules.nan:
-            self.declines = "infinite"
+            self.facts = replace(self.facts, declines="infinite")
 
     def _as_trees_get(self, X: Any) -> Any:
         return self._validated(

@@ -27,6 +27,7 @@ from skforge.rows.frames import (
 from skforge.rows.sparse_rows import most_entries
 from skforge.runtime.mappings import MappingColumns
 from skforge.sources.base import Answers, Array, Source, register
+from skforge.sources.row_facts import RowFacts
 from skforge.sources.stored_model.model import StoredRules
 
 
@@ -50,7 +51,8 @@ class XGBoostRules(StoredRules):
 class _XGBoostRows(Source):
     staged = True
     rules_type = XGBoostRules
-    fill, answers = float("nan"), Answers(leaf_dtype="<f4")
+    facts = RowFacts(fill=float("nan"))
+    answers = Answers(leaf_dtype="<f4")
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
@@ -230,7 +232,7 @@ class BoosterSource(_XGBoostRows):
 
     classes = ("xgboost.core.Booster",)
     kind = "xgboost_booster"
-    declines = "infinite"
+    facts = replace(_XGBoostRows.facts, declines="infinite")
     answers = Answers(labels=False, leaf_dtype="<f4")
 
     @classmethod

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from skforge.prediction.predictor import ForestPredictor
+from skforge.sources.row_facts import RowFacts
 
 
 @pytest.mark.parametrize(
@@ -22,7 +23,7 @@ from skforge.prediction.predictor import ForestPredictor
 )
 def test_values_decide(declines, limit, accepted, refused) -> None:
     predictor = SimpleNamespace(
-        source=SimpleNamespace(declines=declines, limit=limit),
+        source=SimpleNamespace(facts=RowFacts(declines, limit)),
         by_members=False,
         _scored=lambda method, rows, n_jobs: rows,
     )

@@ -45,7 +45,7 @@ def decline(source: Any, X: Any, method: str) -> NoReturn:
             "alone, it takes sparse rows only as a csr_matrix of floats without "
             "duplicate entries (see sum_duplicates)"
         )
-        if source.has_forms:
+        if source.facts.has_forms:
             why = "alone, it takes no sparse rows"
     else:
         try:
@@ -62,6 +62,7 @@ def decline(source: Any, X: Any, method: str) -> NoReturn:
 class _Declined:
     def __init__(self, source: Any, X: Any, method: str) -> None:
         self.source, self.X, self.method = source, X, method
+        self.facts = source.facts
         self.width = source.forest.n_columns
         self.framed = frames.is_pandas(X) or frames.is_table(X)
         joins = getattr(source.reading(), "joins", False)
@@ -90,7 +91,7 @@ class _Declined:
         if self.framed:
             if wrong := self._mistake_of_names():
                 # a step may rename columns, and LightGBM makes names up
-                if self.source.has_forms and not self.source.selects:
+                if self.facts.has_forms and not self.facts.selects:
                     return wrong
                 raise InvalidInputError(wrong)
         elif (mistake := mistakes.kind_mistake(rows, self.width)) is not None:
@@ -120,10 +121,10 @@ class _Declined:
         return "" if rows is None else self._of_values(rows)
 
     def _mistake_of_names(self) -> str:
-        labels, source = self.labels, self.source
+        labels = self.labels
         named = all(isinstance(label, str) for label in frames.labels_of(self.X))
         # scikit-learn takes frames by position if no name is a text
-        if self.names and source.compares and (named or not source.has_forms):
+        if self.names and self.facts.compares and (named or not self.facts.has_forms):
             absent = [name for name in self.needed if name not in labels]
             if absent:
                 from difflib import get_close_matches
@@ -136,9 +137,9 @@ class _Declined:
                     "column of the model, with NaN where values are missing."
                 )
             wrong = mistakes.name_mistake(labels, self.names)
-            if wrong and not source.selects:
+            if wrong and not self.facts.selects:
                 return wrong
-        if not source.selects:
+        if not self.facts.selects:
             mistakes.check_shape((len(self.X), len(labels)), self.width)
         return ""
 
@@ -148,7 +149,7 @@ class _Declined:
         row = first_refused(len(rows), lambda n: self.reads(take[:n]))
         if self.reads(take[row : row + 1]):
             return ""  # each row is read by itself
-        if framed and self.names and self.source.selects:
+        if framed and self.names and self.facts.selects:
             rows, usual = rows.loc[:, self.needed], usual.loc[:, self.needed]
 
         def reads(n: int) -> bool:
@@ -197,7 +198,7 @@ class _Declined:
             return f"{shown}, which is not a real number"
         if mistakes.is_number(value):
             return f"{shown}; alone, it does not read numbers from texts"
-        if self.source.has_forms:  # encoders of arrays take texts
+        if self.facts.has_forms:  # encoders of arrays take texts
             return f"{shown}; alone, it takes numbers there"
         raise InvalidInputError(mistakes.no_number(value, row, name))
 
@@ -214,7 +215,7 @@ class _Declined:
     def _instead_of_text(self, value: Any, shown: str) -> str:
         if isinstance(value, str):
             return f"{shown}, a text that training rows did not have"
-        if self.source.has_forms:
+        if self.facts.has_forms:
             return f"{shown}; training rows had texts there"
         raise InvalidInputError(f"{shown}, but training rows had texts there.")
 
@@ -222,7 +223,7 @@ class _Declined:
         if abs(value) < np.inf:
             alone = "alone, it does not take numbers of this size or type there"
             return f"{shown}; {alone}"
-        if self.source.has_forms:
+        if self.facts.has_forms:
             return f"{shown}; alone, it takes finite numbers there"
         raise InvalidInputError(f"{shown}, where the model takes finite numbers.")
 

@@ -28,6 +28,7 @@ from skforge.runtime.mappings import MappingColumns
 from skforge.sources.base import METHODS as _METHODS
 from skforge.sources.base import Answers, Source
 from skforge.sources.pipeline import frame_columns
+from skforge.sources.row_facts import RowFacts
 
 #: Methods of members that are compiled.
 METHODS = (*_METHODS, "predict_log_proba")
@@ -207,9 +208,7 @@ def _in_threads(model: Any) -> Any:
 
 
 class MembersSource(Source):
-    declines = None
-    direct = False
-    on_device = False
+    facts = RowFacts(declines=None, direct=False, on_device=False)
 
     def __init__(self, model: Any, forest: Forest, members: Members) -> None:
         super().__init__(model, forest)

@@ -26,13 +26,13 @@ from skforge.frontends.wrappers.model import (
     has_answers,
     taken_apart,
 )
-from skforge.outputs.steps import Refused
 from skforge.rows.frames import placed
 from skforge.rows.known_forms import ReadForm
 from skforge.rows.plain import ReadArray
 from skforge.runtime.mappings import MappingColumns
 from skforge.sources import base
 from skforge.sources.pipeline import nested_parts
+from skforge.sources.row_facts import of_all
 from skforge.sources.stored_model.model import StoredModel
 from skforge.sources.wrappers import nodes
 from skforge.sources.wrappers.nodes import Constant, Leaf, Node
@@ -53,7 +53,6 @@ _NODES: dict[str, Callable[[Any, Sequence[Node]], Node]] = {
 _HELPERS = ("transformer_", "le_", "label_binarizer_")
 
 #: How strict entries are, from least to most: the last one takes nothing.
-_STRICT: tuple[Refused | None, ...] = ("nothing", "infinite", "not_finite", None)
 
 
 @base.register
@@ -98,8 +97,7 @@ class WrapperSource(base.Source):
                 "of its class do; CompiledForest compiles its members alone."
             ) from error
         inside = [leaf.source for leaf in self._leaves]
-        self._pipelines = [source for source in inside if source.has_forms]
-        self.has_forms = bool(self._pipelines)
+        self._pipelines = [source for source in inside if source.facts.has_forms]
         own_logs = any(s.answers.log_proba != "probabilities" for s in inside)
         self.answers = base.Answers(
             log_proba="model" if own_logs else "probabilities",
@@ -116,14 +114,16 @@ class WrapperSource(base.Source):
 
     def _take_what_all_take(self) -> None:
         readers = self._readers
-        self.selects = all(reader.selects for reader in readers)
-        self.takes_floats = all(reader.takes_floats for reader in readers)
-        self.compares = any(reader.compares for reader in readers)
-        self.declines = max((reader.declines for reader in readers), key=_STRICT.index)
-        self.limit = min(reader.limit for reader in readers)
+        facts = of_all([reader.facts for reader in readers])
         said = {reader.warning for reader in readers}
         quiet = said == {""} or (len(said) == 1 and not self._constants)
-        self.direct = quiet and all(reader.direct for reader in readers)
+        direct = quiet and facts.direct
+        self.facts = replace(
+            facts,
+            direct=direct,
+            on_device=self.facts.on_device,
+            has_forms=bool(self._pipelines),
+        )
 
     def _node(self, part: WrappedPart) -> Node:
         if part.forests:
@@ -338,9 +338,9 @@ def _distinct(sources: Sequence[base.Source]) -> list[base.Source]:
     distinct: dict[Any, base.Source] = {}
     for source in sources:
         plain = not kinds.is_wrapper(source.model) and not is_pipeline(source.model)
-        plain = plain and source.takes_floats  # objects are in no rule
+        plain = plain and source.facts.takes_floats  # objects are in no rule
         rules = (type(source), source.reading(), repr(source.rules))
-        limits = (source.declines, source.direct)
+        limits = (source.facts.declines, source.facts.direct)
         coded = source.forest.category_names, source.forest.category_lists
         key = (*rules, *limits, *coded) if plain else id(source)
         distinct.setdefault(key, source)
