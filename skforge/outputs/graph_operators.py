@@ -14,6 +14,7 @@ import numpy as np
 
 from skforge._typing import Array
 from skforge.outputs import mlas
+from skforge.runtime import libm
 
 NodeAttributes: TypeAlias = Mapping[str, Sequence[Any]]
 #: Takes the attributes and the inputs; None stands for an input that is absent.
@@ -55,6 +56,23 @@ def _with_numbers(function: Any, at: NodeAttributes, *inputs: Array) -> Array:
             raise UnknownError("computes with values of two types")
         result = function(result, x)
     return result
+
+
+def _further(function: Any, a: Array, b: Array) -> Array:
+    """Return the greater or lesser number: the second of equal ones, NaN before all."""
+    return np.where(function(a, b) | (a != a), a, b)
+
+
+def _power(at: NodeAttributes, a: Array, b: Array) -> Array:
+    return np.asarray(libm.power(*np.broadcast_arrays(_floats(a), _floats(b))))
+
+
+def _looked_up(at: NodeAttributes, x: Array, keys: Array, values: Array) -> Array:
+    """Return the values of keys, which are sorted; the last one is of other numbers."""
+    if x.dtype != keys.dtype:
+        raise UnknownError(f"looks up {x.dtype} values among {keys.dtype}")
+    at_most = np.minimum(np.searchsorted(keys, x), len(keys) - 1)
+    return values[np.where(keys[at_most] == x, at_most, len(keys))]
 
 
 def _divide(at: NodeAttributes, a: Array, b: Array) -> Array:
@@ -197,10 +215,9 @@ def _running_sum(at: NodeAttributes, x: Array, axis: Array) -> Array:
 
 def _linear(at: NodeAttributes, x: Array, weights: Array, intercepts: Array) -> Array:
     """Return a row's products with each row of weights, added with one rounding."""
-    x = _floats(x)
+    if _floats(x).shape[1] > 128:
+        raise UnknownError("adds more than 128 products")
     if len(x) == 1:
-        if x.shape[1] > 8:
-            raise UnknownError("adds more than eight products of a single row")
         return mlas.products_of_one(x[0], weights)[None] + intercepts
     sums = np.zeros((len(x), len(weights)), np.float32)
     for column, weight in zip(x.T, weights.T, strict=True):
@@ -208,10 +225,40 @@ def _linear(at: NodeAttributes, x: Array, weights: Array, intercepts: Array) -> 
     return sums + intercepts
 
 
-def _by_sum(at: NodeAttributes, x: Array) -> Array:
-    """Return Normalizer's rows with norm L1."""
-    sums = mlas.in_order(abs(_floats(x)), x.ndim - 1)
+def _softmax(few: bool, at: NodeAttributes, x: Array) -> Array:
+    """Return the softmax of rows, with ``few`` that of LinearClassifier."""
+    width = _floats(x).shape[-1]
+    if x.ndim != 2 or _one(at, "axis", -1) not in (-1, 1):
+        raise UnknownError("computes the softmax of another axis than the last of two")
+    if not np.isfinite(x).all():
+        raise UnknownError("computes the softmax of numbers that are not finite")
+    if width > 16:  # from here on, the order is another with AVX-512 than without
+        raise UnknownError("computes the softmax of more than 16 numbers")
+    return mlas.softmax_of_few(x) if few and width < 5 else mlas.softmax(x)
+
+
+def _normalizer(at: NodeAttributes, x: Array) -> Array:
+    """Return rows by their norm; rows of norm 0 stay."""
+    squares, norm = _floats(x) * x, at.get("norm", ["MAX"])[0]
+    if norm == "L2":
+        parts = np.sqrt(squares / mlas.in_order(squares, x.ndim - 1))
+        signed = np.where(x < 0, -parts, parts)
+        return np.where(squares.any(-1, keepdims=True), signed, x)
+    if norm == "MAX" and np.isnan(x).any():
+        raise UnknownError("compares NaN")
+    known = norm == "MAX"
+    sums = x.max(-1, keepdims=True) if known else mlas.in_order(abs(x), x.ndim - 1)
     return np.where(sums != 0, x / sums, x)
+
+
+def _by_norm(at: NodeAttributes, x: Array) -> Array:
+    """Return LpNormalization's rows by their norm; rows of norm 0 become zeros."""
+    if _one(at, "axis", -1) not in (-1, x.ndim - 1):
+        raise UnknownError("divides by norms along another axis than the last")
+    plain = _one(at, "p", 2) == 1
+    sums = mlas.in_order(abs(x) if plain else _floats(x) * x, x.ndim - 1)
+    norms = sums if plain else np.sqrt(sums)
+    return np.where(norms != 0, _floats(x) / norms, np.float32(0))
 
 
 def _of(function: Any) -> ScoreOperator:
@@ -222,7 +269,9 @@ OPERATORS: dict[str, ScoreOperator] = {
     **{"Add": partial(_with_numbers, np.add), "Sum": partial(_with_numbers, np.add)},
     "Sub": partial(_with_numbers, np.subtract),
     "Mul": partial(_with_numbers, np.multiply),
-    "Div": _divide,
+    **{"Div": _divide, "Pow": _power, "Lookup": _looked_up},
+    "Max": partial(_with_numbers, partial(_further, np.greater)),
+    "Min": partial(_with_numbers, partial(_further, np.less)),
     **{"Neg": _of(np.negative), "Abs": _of(np.abs), "Sign": _of(np.sign)},
     **{"Not": _of(np.logical_not), "Equal": _of(np.equal), "Where": _of(np.where)},
     **{"Less": _of(np.less), "Greater": _of(np.greater)},
@@ -244,5 +293,7 @@ OPERATORS: dict[str, ScoreOperator] = {
         "Exp": _of(lambda x: mlas.FUNCTIONS["exp"](_floats(x))),
     },
     "Sigmoid": _of(lambda x: mlas.FUNCTIONS["logistic"](_floats(x))),
-    **{"Linear": _linear, "L1": _by_sum},
+    "Log": _of(lambda x: mlas.log(_floats(x))),
+    **{"Softmax": partial(_softmax, False), "SoftmaxOfLinear": partial(_softmax, True)},
+    **{"Linear": _linear, "Normalizer": _normalizer, "LpNormalization": _by_norm},
 }

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from skforge._typing import Array
+from skforge.runtime import libm
 
 _F = np.float32
 HIGHEST, LOWEST = _F(88.7762626647950), _F(-103.9720840454)
@@ -119,20 +120,77 @@ def _aligned_sums(rows: Array, start: int) -> Array:
 
 
 def products_of_one(x: Array, weights: Array) -> Array:
-    """Return the sums of up to eight products for each row of weights.
+    """Return the sums of products for each row of weights, each rounded by itself.
 
-    Four rows of weights together have another order than two, and than a last one.
+    Eight sums take turns. Four rows of weights together add them in another order than
+    two, and than a last one.
     """
-    products = np.zeros((len(weights), 8), np.float32)
-    products[:, : len(x)] = x * weights
-    halves = products.reshape(-1, 2, 4)
+    width = len(x)
+    products = np.zeros((len(weights), -(-width // 8) * 8), np.float32)
+    products[:, :width] = x * weights
+    eights = in_order(products.reshape(len(weights), -1, 8), 1)
+    halves = eights.reshape(-1, 2, 4)
     sums = np.add(*in_order(halves, 2)[:, :, 0].T)
     many = len(weights) // 4 * 4
     lanes = halves[many:, :, :2] + halves[many:, :, 2:]
     sums[many:] = (lanes[:, 0] + lanes[:, 1]).sum(axis=1)
     if len(weights) % 2:
-        last = products[-1]
-        while len(last) > 1:
-            last = last[::2] + last[1::2]
-        sums[-1] = last[0]
+        sums[-1:] = _by_pairs(eights[-1])
     return np.asarray(sums)
+
+
+def _by_pairs(x: Array) -> Array:
+    while x.shape[-1] > 1:
+        x = x[..., ::2] + x[..., 1::2]
+    return x[..., 0]
+
+
+def softmax(x: Array) -> Array:
+    """Return the softmax of rows of at most sixteen numbers."""
+    n_rows, width = x.shape
+    powers = exp(x - x.max(axis=1, keepdims=True))
+    eights = np.zeros((n_rows, 2, 8), np.float32)
+    eights.reshape(n_rows, 16)[:, :width] = powers
+    sums = _by_pairs((eights[:, 0] + eights[:, 1]).reshape(n_rows, 2, 4))
+    return np.asarray(powers * (_F(1) / (sums[:, :1] + sums[:, 1:])))
+
+
+def softmax_of_few(x: Array) -> Array:
+    """Return the softmax of rows of which linear models have two to four numbers."""
+    powers = libm.exp(x - x.max(axis=1, keepdims=True))
+    return powers / in_order(powers, 1)
+
+
+#: Numerator and denominator of log(1 + x) / x, by falling powers of x.
+LOG_ABOVE = tuple(
+    map(_F, (0.18256296349849254, 1.0000000190281063, 1.0000000190281136))
+)
+LOG_BELOW = tuple(
+    map(_F, (0.049616247954120038, 0.59923249590823520, 1.4999999999999927, 1))
+)
+
+
+def log(x: Array) -> Array:
+    """Return logarithms: Eigen's of numbers in whole fours, the C library's of others.
+
+    So the bits depend on the place in the batch.
+    """
+    flat = np.ascontiguousarray(x).reshape(-1)
+    end = len(flat) // 4 * 4
+    parts = _log_of_fours(flat[:end]), libm.log(flat[end:])
+    return np.concatenate(parts).reshape(x.shape)
+
+
+def _log_of_fours(x: Array) -> Array:
+    part, exponent = np.frexp(x)
+    low = part < _F(0.707106781186547524)
+    part = np.where(low, part, _F(0)) + (part - _F(1))
+    whole = exponent.astype(np.float32) - low
+    above, below = (np.full_like(x, numbers[0]) for numbers in (LOG_ABOVE, LOG_BELOW))
+    for number in LOG_ABOVE[1:]:
+        above = above * part + number
+    for number in LOG_BELOW[1:]:
+        below = below * part + number
+    logs = whole * _F(0.693147180559945309) + above * part / below
+    logs = np.where(np.isposinf(x), x, logs)
+    return np.where(x > 0, logs, np.where(x == 0, _F(-np.inf), _F(np.nan)))

@@ -31,24 +31,33 @@ exp, expm1, log, log1p = (
     partial(_apply, name) for name in ("exp", "expm1", "log", "log1p")
 )
 
-#: In NumPy's table: PyUFunc_FromFuncAndData, and the loops PyUFunc_f_f and PyUFunc_d_d.
-_MAKE, _FLOATS, _DOUBLES = 1, 6, 5
+
+def power(x: Any, y: Any) -> Any:
+    """Return ``pow``, or ``powf`` of float32 numbers, which warns of overflow, too."""
+    function, _ = _ufunc("pow", 2)
+    return function(x, y)
+
+
+#: In NumPy's table: PyUFunc_FromFuncAndData, and by the number of arguments the loops
+#: PyUFunc_f_f and PyUFunc_d_d, PyUFunc_ff_f and PyUFunc_dd_d.
+_MAKE, _LOOPS = 1, {1: (6, 5), 2: (14, 15)}
 
 
 @cache
-def _ufunc(name: str) -> tuple[Any, Any]:
+def _ufunc(name: str, n_arguments: int = 1) -> tuple[Any, Any]:
     table = numpy_table("_UFUNC_API")
     assert table is not None
     pair, pointer, number = ctypes.c_void_p * 2, ctypes.c_void_p, ctypes.c_int
-    loops = pair(table[_FLOATS], table[_DOUBLES])
+    loops = pair(*(table[i] for i in _LOOPS[n_arguments]))
     functions = pair(c_address(f"{name}f"), c_address(name))
-    kinds = bytes(np.dtype(kind).num for kind in "ffdd")
+    kinds_of = "f" * (n_arguments + 1) + "d" * (n_arguments + 1)
+    kinds = bytes(np.dtype(kind).num for kind in kinds_of)
     text = name.encode()
     types = *[pointer] * 3, *[number] * 4, *[ctypes.c_char_p] * 2, number
     make = ctypes.PYFUNCTYPE(ctypes.py_object, *types)(table[_MAKE])
     addresses = map(ctypes.addressof, (loops, functions))
-    # two loops, one argument, one result, no identity
-    ufunc = make(*addresses, kinds, 2, 1, 1, -1, text, b"", 0)
+    # two loops, one result, no identity
+    ufunc = make(*addresses, kinds, 2, n_arguments, 1, -1, text, b"", 0)
     return ufunc, (loops, functions, kinds, text)
 
 

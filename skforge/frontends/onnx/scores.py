@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -32,9 +32,8 @@ _ADVICE = (
 )
 #: Operators that change no label, but its type or shape.
 _SAME = ("Cast", "Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze")
-#: What LinearClassifier makes of its sums; the bits of its SOFTMAX depend on how many
-#: rows there are.
-_POSTS = {b"NONE": (), b"LOGISTIC": ("Sigmoid",)}
+#: What LinearClassifier makes of its sums.
+_POSTS = {b"NONE": (), b"LOGISTIC": ("Sigmoid",), b"SOFTMAX": ("SoftmaxOfLinear",)}
 #: Rows of scores with which a program is tried.
 _TRIED = 24
 #: What forests must share to be joined.
@@ -143,6 +142,8 @@ class _ProgramReader:
         """Return the constants that a node has as attributes."""
         if node.op_type == "ConstantOfShape":
             return (self._add_constant(self._attributes(node)["value"]),)
+        if node.op_type == "LabelEncoder":
+            return tuple(map(self._add_constant, self._table(node)))
         if node.op_type not in ("LinearClassifier", "LinearRegressor"):
             return ()
         at = self._attributes(node)
@@ -153,10 +154,25 @@ class _ProgramReader:
         table = weights.reshape(len(shift), -1)
         return self._add_constant(table), self._add_constant(shift)
 
+    def _table(self, node: Any) -> tuple[Array, Array]:
+        """Return LabelEncoder's sorted keys, and their values with the default."""
+        at = self._attributes(node)
+        for name, dtype, default in (
+            ("float", np.float32, -0.0),
+            ("int64", np.int64, -1),
+        ):
+            keys, values = (at.get(n, []) for n in ("keys_int64s", f"values_{name}s"))
+            if len(keys) and len(keys) == len(values):
+                _, first = np.unique(keys, return_index=True)  # of equal keys
+                other = at.get(f"default_{name}", default)
+                listed = np.asarray(values, dtype)[first]
+                return np.asarray(keys)[first], np.append(listed, dtype(other))
+        return self._refuse(node, "looks up other values than int64 numbers")
+
     def _attributes(self, node: Any) -> Mapping[str, Any]:
         return self.after.attributes(node)
 
-    def _refuse(self, node: Any, why: str) -> None:
+    def _refuse(self, node: Any, why: str) -> NoReturn:
         raise UnsupportedModelError(f"The {title_of(node)} {why}; {_ADVICE}.")
 
     def _take(self, node: Any) -> None:
@@ -172,10 +188,8 @@ class _ProgramReader:
             self.lists[node.output[0]] = [*node.input]
         elif kind in ("LinearClassifier", "LinearRegressor"):
             self._take_linear(node, inputs[0])
-        elif kind == "Normalizer":
-            if self._attributes(node).get("norm", b"MAX") != b"L1":
-                self._refuse(node, "divides by another norm than L1")
-            self._step(node, "L1", inputs, {})
+        elif kind == "LabelEncoder":
+            self._step(node, "Lookup", [*inputs, *self._extra[id(node)]], {})
         elif node.domain in ("", "ai.onnx", ML) and kind in OPERATORS:
             plain = {} if kind == "ConstantOfShape" else self._attributes(node)
             at = {name: _as_tuple(value) for name, value in plain.items()}
