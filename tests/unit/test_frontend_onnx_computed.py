@@ -47,6 +47,7 @@ TWO = (X[:, 0] + X[:, 1] * X[:, 2] > 0).astype(int)
 THREE = np.digitize(X[:, 0] + 0.3 * X[:, 1], [-0.5, 0.5])
 FIVE = np.digitize(X[:, 0] + 0.3 * X[:, 1], [-1, -0.4, 0.2, 1])
 TEXTS = np.array(["a", "bb", "c"])[THREE]
+BOTH_TEXTS = np.c_[np.array(["y", "no"])[TWO], TEXTS]
 BOTH = np.c_[TWO, X[:, 3] > 0].astype(int)
 SIZE: dict[str, Any] = {"max_depth": 3, "random_state": 0}
 
@@ -117,6 +118,8 @@ MODELS: dict[str, tuple[Any, Any]] = {
         StackingRegressor([(str(i), tree_of(i)) for i in range(9)], cv=2), SUM),
     "isolation": (IsolationForest(n_estimators=4, random_state=0), SUM),
     "targets": (MultiOutputClassifier(forest()), BOTH),
+    "targets of texts": (MultiOutputClassifier(forest()), BOTH_TEXTS),
+    "targets of voters": (MultiOutputClassifier(voting(voting="soft")), BOTH_TEXTS),
     "targets of a forest": (forest(), BOTH),
     "targets of a tree": (tree(), BOTH),
 }  # fmt: skip

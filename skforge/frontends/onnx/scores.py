@@ -74,11 +74,7 @@ def computed(forests: Sequence[Forest], after: NodesAfter) -> Forest:
         for f, begin, end in zip(forests, ends, ends[1:], strict=False)
     )
     reader = _ProgramReader(members, after, forests[0].accumulator_dtype)
-    program, labels = reader.program()
-    task: Task = "regression"
-    if program.places >= 0:
-        several = "binary" if len(labels) == 2 else "multiclass"
-        task = several if labels else "multilabel"  # type: ignore[assignment]
+    program, labels, task = reader.program()
     outputs = OutputSpec(
         "graph",
         probabilities="values",
@@ -111,17 +107,28 @@ class _ProgramReader:
                 self.numbers[node.output[0]] = labels
                 self.labels[node.output[0]] = _Labels(member.labels, places)
 
-    def program(self) -> tuple[GraphProgram, tuple[str | int, ...]]:
+    def program(self) -> tuple[GraphProgram, tuple[str | int, ...], Task]:
         # constants come before the outputs of steps, but their number is known last
         for node in self.after.nodes:
             for name in node.input:
                 self._take_constant(name)
+        self._take_texts()
         self._extra = {id(node): self._own_constants(node) for node in self.after.nodes}
         self.count = PER_MEMBER * len(self.members) + len(self.constants)
         for node in self.after.nodes:
             self._take(node)
         program = GraphProgram(self.members, (*self.constants,), (*self.steps,), ())
         return self._with_answers(program)
+
+    def _take_texts(self) -> None:
+        """Note the labels of several targets, which are one list here."""
+        lists = [member.labels for member in self.members]
+        lists += [c.values for c in self.constants if c.dtype == "object"]
+        texts = [labels for labels in lists if labels and isinstance(labels[0], str)]
+        self.texts = tuple(sorted({text for labels in texts for text in labels}))
+        if texts:
+            keys, places = np.array(self.texts, object), np.arange(len(self.texts) + 1)
+            self._table_of_texts = self._add_constant(keys), self._add_constant(places)
 
     def _take_constant(self, name: str) -> None:
         if name and name not in self.numbers:
@@ -231,7 +238,7 @@ class _ProgramReader:
 
     def _with_answers(
         self, program: GraphProgram
-    ) -> tuple[GraphProgram, tuple[str | int, ...]]:
+    ) -> tuple[GraphProgram, tuple[str | int, ...], Task]:
         runner = GraphRunner(program)
         scores: list[tuple[int, ...]] = []
         labels: tuple[str | int, ...] = ()
@@ -249,11 +256,18 @@ class _ProgramReader:
                 scores.append(numbers)
             elif arrays[0].dtype == np.int64 and len(numbers) == 1 and places < 0:
                 (places,) = numbers
+            elif arrays[0].dtype == object and arrays[0].size > _TRIED and places < 0:
+                labels, places = self.texts, self.count
+                step = "labels", "Lookup", (*numbers, *self._table_of_texts), 1, {}
+                self.steps.append(GraphStep(*step))
+                self.count += 1
+                program = replace(program, steps=(*self.steps,))
+                runner = GraphRunner(program)
             else:
                 raise UnsupportedModelError(
                     f"The output {name[:60]!r} holds {arrays[0].dtype} values, and "
-                    "skforge answers with float scores and int64 labels, or one text "
-                    "a row; give it the scikit-learn model that was converted."
+                    "skforge answers with float scores and int64 labels, or texts; "
+                    "give it the scikit-learn model that was converted."
                 )
         if len(scores) > 1 and len(scores) == len(labels):  # as of ZipMap's columns
             scores = [self._joined([number for (number,) in scores])]
@@ -275,7 +289,11 @@ class _ProgramReader:
                 "scikit-learn model that was converted."
             )
         known = replace(program, scores=scores[0], places=places, width=width)
-        return known, labels
+        task: Task = "regression"
+        if places >= 0:
+            several: Task = "binary" if len(labels) == 2 else "multiclass"
+            task = several if labels and chosen.size == _TRIED else "multilabel"
+        return known, labels, task
 
     def _joined(self, columns: Sequence[int]) -> tuple[int]:
         """Add steps that put lists of scores side by side."""
