@@ -38,6 +38,7 @@ from skforge.exceptions import check_choice
 from skforge.forest.forest import Forest
 from skforge.forest.leaves import leaf_finder
 from skforge.outputs import steps
+from skforge.outputs.graph_nodes import UntracedError
 from skforge.schedule.ranges import BatchRange
 from skforge.schedule.schedule import Schedule
 
@@ -99,9 +100,9 @@ class Engine(ByRound, Explained):
         self._estimate = estimate if backend_of(target).native else None
         self._shares = self._shares_of(self.kernels.element)
         if forest.outputs.graph is not None:
-            from skforge.engine import mlas_routine
+            from skforge.engine import graph_routine
 
-            mlas_routine.install()
+            graph_routine.install()
 
     def _shares_of(self, element: Element) -> Shares:
         chosen = [self.compiler.that_runs(s, element) for _, s in self.kernels.ranges]
@@ -218,9 +219,9 @@ class Engine(ByRound, Explained):
             self._keep_entry("raw")
             self._keep_entry("transformed")
         if self.forest.outputs.graph is not None:
-            from skforge.engine import mlas_routine
+            from skforge.engine import graph_routine
 
-            mlas_routine.load()
+            graph_routine.load(self.forest)
         self.plan_threads(self.n_jobs)
         return self
 
@@ -309,7 +310,10 @@ class Engine(ByRound, Explained):
         sizes = entries.sizes_of(forest, ranges, most)
         labels = classes if output == "labels" else None
         table, target = self.kernels.table, self.target
-        return entries.build_entry(kind, sizes, table, target, labels, shares)
+        try:
+            return entries.build_entry(kind, sizes, table, target, labels, shares)
+        except UntracedError:  # arrays compute what a graph makes of scores
+            return None
 
     def limit_entries(self, rows: int) -> None:
         """Make entries decline batches of more rows from now on."""

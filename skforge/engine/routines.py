@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -16,18 +16,26 @@ from skforge.engine.cpu.threads import parallel_for_pointer
 from skforge.engine.kernels import address_of
 
 if TYPE_CHECKING:
-    from skforge.compiler.ir.lir.nodes import Function
+    from skforge.engine.cpu.jit import JitSource
 
 
 @lru_cache(maxsize=64)
-def routine(write: Callable[..., Function], *facts: object) -> Callable[..., None]:
+def routine(
+    write: Callable[..., JitSource | list[JitSource]], *facts: object
+) -> Callable[..., None]:
     """Return what runs the function that ``write(*facts)`` describes, compiled once.
 
+    Tables as text may follow it in a list.
     Its arguments are the most threads, as :func:`parallel_for_pointer` takes them, and
     those of the function: 64-bit numbers, and arrays, of which it gets the addresses.
     """
     names = write.__module__, write.__qualname__, *map(str, facts)
-    code = program(names, lambda: [write(*facts)], Target.host())
+
+    def sources() -> Sequence[JitSource]:
+        written = write(*facts)
+        return written if isinstance(written, list) else [written]
+
+    code = program(names, sources, Target.host())
 
     def run(threads: int | None, *values: int | float | Array) -> None:
         kinds = "".join("d" if isinstance(value, float) else "q" for value in values)

@@ -266,7 +266,8 @@ def outputs_of(forest: Forest) -> tuple[dict[str, Steps], dict[str, str]]:
     left_out = {}
     for name in names:
         arithmetic = steps_in_code(forest, contents.OUTPUT_OF[name])
-        if arithmetic is None or FUNCTIONS[arithmetic.function].code == "own":
+        own = ("own", "graph")
+        if arithmetic is None or FUNCTIONS[arithmetic.function].code in own:
             left_out[name] = (
                 "the model does not name its objective"
                 if forest.outputs.function == "unknown"

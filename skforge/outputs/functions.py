@@ -51,14 +51,15 @@ class ScoreFunction:
     ``code`` says how entries and exports write it, in the C library's arithmetic:
     ``value``, of each score in its place; ``row``, of a row's scores in their places;
     ``columns``, of a row's scores, to other places. ``own`` functions have code of
-    another kind, for entries alone. None: only arrays have it. GPUs compute those
+    another kind, and ``graph`` those of ONNX graphs, for entries alone. None: only
+    arrays have it. GPUs compute those
     ``on_devices``; with ``exp``, which is the device's own, results are within 8 units
     in the last place of the host's, and others have the host's bits. ``width`` tells
     the number of columns.
     """
 
     of: Of
-    code: Literal["value", "row", "columns", "own"] | None = None
+    code: Literal["value", "row", "columns", "own", "graph"] | None = None
     on_devices: bool = False
     width: Callable[[OutputSpec, int], int] = lambda _, n_outputs: n_outputs
 
@@ -114,8 +115,8 @@ FUNCTIONS: dict[FunctionName, ScoreFunction] = {
     "onnx": ScoreFunction(onnx.values, "columns", width=onnx.width),
     "above_bound": _label(onnx.above_bound),
     "first_greatest": _label(onnx.first_greatest),
-    "graph": ScoreFunction(graph.values, width=graph.width),
-    "graph_places": ScoreFunction(graph.places),
+    "graph": ScoreFunction(graph.values, "graph", width=graph.width),
+    "graph_places": ScoreFunction(graph.places, "graph", width=lambda spec, n: 1),
     "pair": _label(sklearn.pair),
     "argmax": ScoreFunction(
         lambda x, spec, on: x.argmax(axis=1).astype(x.dtype), "own", on_devices=True

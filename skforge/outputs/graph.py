@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -29,7 +29,10 @@ PER_MEMBER = 3
 #: Rows of a block: a multiple of four, as sums of rows depend on the place in memory.
 _BLOCK = 1024
 _MOST = 1 << 26  # values of a step
-_LABELS = {"above_bound": onnx.above_bound, "first_greatest": onnx.first_greatest}
+#: Makes machine code of a runner's values; :mod:`skforge.engine.graph_routine` puts it
+#: here.
+MACHINE_CODE: dict[str, Callable[..., Any]] = {}
+LABELS = {"above_bound": onnx.above_bound, "first_greatest": onnx.first_greatest}
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,7 @@ class GraphMember:
 
     def places(self, raw: Array) -> Array:
         """Return the numbers of the labels."""
-        choose = _LABELS[self.outputs.labels]
+        choose = LABELS[self.outputs.labels]
         chosen = choose(raw[:, self.begin : self.end], self.outputs, HOST)
         return np.asarray(chosen, np.int64)[:, 0]
 
@@ -106,8 +109,10 @@ class GraphRunner:
 
     def __init__(self, program: GraphProgram) -> None:
         self.program = program
-        self._first = PER_MEMBER * len(program.members)
-        self._arrays = [constant.array for constant in program.constants]
+        self.first = PER_MEMBER * len(program.members)
+        self.arrays = [constant.array for constant in program.constants]
+        #: By the values wanted and the dtype of sums; None: only arrays compute them.
+        self._codes: dict[Any, Any] = {}
         #: By the values wanted: which of members, and the steps, each with the number
         #: of its first output and the values that no later step reads.
         self._plans: dict[tuple[int, ...], tuple[set[int], list[Any]]] = {}
@@ -117,8 +122,6 @@ class GraphRunner:
         if not len(raw):  # some operators take none: a row tells how answers look
             of_one = self(np.zeros((1, raw.shape[1]), raw.dtype), wanted)
             return [array[:, :0] if rows_axis(array) else array[:0] for array in of_one]
-        if wanted not in self._plans:
-            self._plans[wanted] = self._plan(wanted)
         with np.errstate(all="ignore"):
             # no block of one row at the end: it may have an arithmetic of its own
             starts = [*range(0, max(1, len(raw) - 1), _BLOCK)]
@@ -130,9 +133,21 @@ class GraphRunner:
         parts = [[*each] for each in zip(*blocks, strict=True)]
         return [np.concatenate(each, rows_axis(each[0])) for each in parts]
 
+    def code(self, wanted: tuple[int, ...], raw: Array) -> Any:
+        """Return machine code for rows like these, or None: it may answer None, too."""
+        key = wanted, raw.dtype, raw.shape[1]
+        if key not in self._codes and "of" in MACHINE_CODE:
+            self._codes[key] = MACHINE_CODE["of"](self, wanted, raw)
+        return self._codes.get(key)
+
+    def plan(self, wanted: tuple[int, ...]) -> tuple[set[int], list[Any]]:
+        if wanted not in self._plans:
+            self._plans[wanted] = self._plan(wanted)
+        return self._plans[wanted]
+
     def _plan(self, wanted: tuple[int, ...]) -> tuple[set[int], list[Any]]:
         needed, plan, known = {*wanted}, [], {*wanted}
-        number = self._first + len(self._arrays)
+        number = self.first + len(self.arrays)
         number += sum(step.n_outputs for step in self.program.steps)
         for step in reversed(self.program.steps):
             number -= step.n_outputs
@@ -141,11 +156,11 @@ class GraphRunner:
             needed |= {*step.inputs}
             plan.append((step, number, {*step.inputs} - known - {-1}))
             known |= {*step.inputs}
-        return {i for i in needed if 0 <= i < self._first}, plan[::-1]
+        return {i for i in needed if 0 <= i < self.first}, plan[::-1]
 
     def _of_block(self, raw: Array, wanted: tuple[int, ...]) -> list[Any]:
-        members, plan = self._plans[wanted]
-        values: dict[int, Any] = dict(enumerate(self._arrays, self._first))
+        members, plan = self.plan(wanted)
+        values: dict[int, Any] = dict(enumerate(self.arrays, self.first))
         values[-1] = None
         for i in members:
             member = self.program.members[i // PER_MEMBER]
@@ -187,8 +202,11 @@ def runner_of(text: str | None) -> GraphRunner:
 
 
 def _run(runner: GraphRunner, raw: Any, wanted: tuple[int, ...]) -> list[Any]:
+    raw = np.asarray(raw)
     try:
-        return runner(np.asarray(raw), wanted)
+        code = runner.code(wanted, raw) if len(raw) else None
+        answer = None if code is None else code(raw)
+        return runner(raw, wanted) if answer is None else answer
     except UnsupportedModelError:  # a ValueError
         raise
     except (IndexError, KeyError, TypeError, ValueError) as error:

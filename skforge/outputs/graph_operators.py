@@ -21,7 +21,7 @@ NodeAttributes: TypeAlias = Mapping[str, Sequence[Any]]
 ScoreOperator: TypeAlias = Callable[..., Any]
 
 # TensorProto.DataType
-_DTYPES = {1: "float32", 6: "int32", 7: "int64", 9: "bool", 11: "float64"}
+DTYPES = {1: "float32", 6: "int32", 7: "int64", 9: "bool", 11: "float64"}
 
 
 class UnknownError(Exception):
@@ -92,14 +92,14 @@ def _clip(at: NodeAttributes, x: Array, low: Any = None, high: Any = None) -> Ar
 
 def _cast(at: NodeAttributes, x: Array) -> Array:
     to = _one(at, "to", 0)
-    if to not in _DTYPES or x.dtype == object:
+    if to not in DTYPES or x.dtype == object:
         raise UnknownError("converts values to or from a type that is no number")
     if x.dtype.kind == "f" and to in (6, 7):
         bound = 2.0 ** (31 if to == 6 else 63)
         whole = np.trunc(x.astype(np.float64))
         # on x86, what does not fit is the least number
         x = np.where((whole >= -bound) & (whole < bound), whole, -bound)
-    return x.astype(_DTYPES[to])
+    return x.astype(DTYPES[to])
 
 
 # ------------------------------------------------------------ shapes

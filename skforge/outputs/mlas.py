@@ -48,7 +48,8 @@ def multiply_add(a: Any, b: Any, c: Any) -> Array:
     lost = (product - (total - part)) + (c - part)
     bits = total.view(np.int64)
     step = np.where((lost > 0) == (total > 0), 1, -1)
-    odd = np.where((lost != 0) & (bits & 1 == 0), bits + step, bits)
+    inexact = (lost != 0) & np.isfinite(total)
+    odd = np.where(inexact & (bits & 1 == 0), bits + step, bits)
     return np.asarray(odd.view(np.float64), np.float32)
 
 
@@ -119,14 +120,14 @@ def _aligned_sums(rows: Array, start: int) -> Array:
     return in_order(np.hstack([sums, rows[:, :start], rows[:, end:]]), 1)
 
 
-def products_of_one(x: Array, weights: Array) -> Array:
+def products_of_one(x: Array, weights: Array, zero: Any = 0) -> Array:
     """Return the sums of products for each row of weights, each rounded by itself.
 
     Eight sums take turns. Four rows of weights together add them in another order than
     two, and than a last one.
     """
     width = len(x)
-    products = np.zeros((len(weights), -(-width // 8) * 8), np.float32)
+    products = np.full((len(weights), -(-width // 8) * 8), zero, x.dtype)
     products[:, :width] = x * weights
     eights = in_order(products.reshape(len(weights), -1, 8), 1)
     halves = eights.reshape(-1, 2, 4)

@@ -67,7 +67,8 @@ class Steps:
 
     @property
     def in_place(self) -> bool:
-        elsewhere = self.by_columns or FUNCTIONS[self.function].code == "columns"
+        elsewhere = self.by_columns
+        elsewhere |= FUNCTIONS[self.function].code in ("columns", "graph")
         return self.choice == "values" and not elsewhere
 
     @property
@@ -80,7 +81,10 @@ class Steps:
         )
 
     def shape(self, n_outputs: int, sum_dtype: str) -> tuple[str, int]:
-        width = FUNCTIONS[self.function].width(self.spec, n_outputs)
+        function = FUNCTIONS[self.function]
+        width = function.width(self.spec, n_outputs)
+        if function.code == "graph":  # code has no other scores
+            sum_dtype = "float32"
         columns = {"both_classes": 2, "best": 1}.get(self.choice, width)
         return self.dtype or sum_dtype, columns
 
@@ -272,7 +276,8 @@ def _written(steps: Steps, forest: Forest) -> Steps | None:
         case "expectiles" | "sorted" if not narrow:
             return None
         case function:
-            constants = OutputSpec(parameter=steps.spec.parameter)
+            given = steps.spec
+            constants = OutputSpec(parameter=given.parameter, graph=given.graph)
             code, dtype = FUNCTIONS[function].code, forest.accumulator_dtype.name
             whole = dtype == "float64" or function in ("scipy_softmax", "sorted")
             known = code is not None and (code != "own" or whole)

@@ -9,8 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
-from sklearn.calibration import CalibratedClassifierCV
-from sklearn.tree import DecisionTreeClassifier
 
 import skforge
 from skforge import CompiledForest, Schedule, compile_forest, load_forest
@@ -30,7 +28,6 @@ from tests.onnx_models import (
     run,
     tensor,
 )
-from tests.plain import plain
 from tests.unit.test_frontend_onnx_scores import least, one_set, regressor
 
 AGGREGATES = ("SUM", "AVERAGE", "MIN", "MAX")
@@ -345,21 +342,3 @@ def test_graphs_go_without_a_compiler(monkeypatch):
     x = np.linspace(-3, 3, 50, dtype=np.float32)
     assert mlas.FUNCTIONS["exp"](x).tobytes() == mlas.exp(x).tobytes()
     assert {"exp": mlas.exp, "logistic": mlas.logistic} == mlas.FUNCTIONS
-
-
-def test_functions_of_graphs_are_warmed_up(monkeypatch):
-    names = []
-    made = mlas_routine.routine
-    monkeypatch.setattr(
-        mlas_routine, "routine", lambda of, name: names.append(name) or made(of, name)
-    )
-    skl2onnx = pytest.importorskip("skl2onnx")
-    X = np.linspace(-1, 1, 60, dtype=np.float32).reshape(30, 2)[::-1]
-    model = CalibratedClassifierCV(DecisionTreeClassifier(max_depth=2), cv=2)
-    graph = skl2onnx.to_onnx(model.fit(X, np.arange(30) % 2), X[:1])
-    fast = plain(graph).fit(X)
-    names.clear()
-    fast.warm_up()
-    assert names[:2] == ["exp", "logistic"]
-    assert fast.predict(X[:0]).shape == (0,)
-    assert fast.predict_proba(X[:0]).shape == (0, 2)

@@ -337,6 +337,7 @@ def test_linear_models(n_rows):
             weights = random.normal(size=(n_sums, width)).astype(np.float32)
             intercepts = random.normal(size=n_sums).astype(np.float32)
             x = random.random((n_rows, width)).astype(np.float32)
+            x[1:2, 0] = np.inf
             model = linear("LinearRegressor", weights, intercepts, targets=n_sums)
             found = OPERATORS["Linear"]({}, x, weights, intercepts)
             assert_same_bits(found, run(model, x)[0])

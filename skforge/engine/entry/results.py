@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any
 
@@ -12,8 +12,10 @@ from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import BOOL, F64, I64, Buffer, Value
 from skforge.compiler.ir.lir.types import scalar_of
 from skforge.engine.entry.fast_exp import fast_exp, table_text
+from skforge.engine.entry.graph_code import GraphCode
 from skforge.engine.entry.terms import TERMS, RowTerms, called
 from skforge.outputs.functions import FUNCTIONS
+from skforge.outputs.graph import runner_of
 from skforge.outputs.steps import Steps
 from skforge.runtime.libm import on_arm
 
@@ -33,17 +35,21 @@ class ResultWriter:
         dtype, self.columns = steps.shape(n_outputs, sum_dtype)
         self.dtype = np.dtype(dtype)
         self.element = scalar_of(self.dtype)
+        self._tables: list[str] = []
 
     def tables(self) -> list[str]:
         """Return the definitions of the tables that the code reads."""
         reads = self.steps.function in ("fast_exp", "fast_softmax", "uncertainty")
-        return [table_text(FRACTIONS)] if reads and not on_arm() else []
+        fractions = [table_text(FRACTIONS)] if reads and not on_arm() else []
+        return [*fractions, *self._tables]
 
     def write(self, sums: Buffer, data: Buffer, n: Value) -> Value | None:
         """Write the results; return whether they are to be declined, if they may be.
 
         NumPy warns of overflows and invalid numbers, as code does not.
         """
+        if FUNCTIONS[self.steps.function].code == "graph":
+            return self._of_graph(sums, data, n)
         warned = self._transform(sums, n)
         self._results(sums, data, n)
         return warned
@@ -275,3 +281,18 @@ class ResultWriter:
             results = self.steps.of_row(RowTerms(scores, self.sum_dtype), TERMS)
             for j, result in enumerate(results.values):
                 data[self._place(i, j, n)] = self._labelled(result)
+
+    def _of_graph(self, sums: Buffer, data: Buffer, n: Value) -> Value:
+        program = runner_of(self.steps.spec.graph).program
+        labels = self.steps.function == "graph_places"
+        wanted = (program.places,) if labels else program.scores
+        code = GraphCode(self.steps.spec.graph, wanted, self.n_outputs, self.sum_dtype)
+        code.check(self.columns, "int" if labels else "float32")
+
+        def store(i: Value, _: int, values: Sequence[Value]) -> None:
+            for j, value in enumerate(values):
+                data[self._place(i, j, n)] = self._labelled(value.to(self.element))
+
+        unknown = code.write(sums, n, store)
+        self._tables += code.tables
+        return unknown
