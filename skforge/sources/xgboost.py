@@ -203,7 +203,8 @@ class XGBoostSource(_XGBoostRows):
 
     @classmethod
     def traces(cls, model: Any) -> list[Any]:
-        return [model.missing, *BoosterSource.traces(model.get_booster())]
+        rules = model.missing, getattr(model, "n_classes_", None)
+        return [*rules, *BoosterSource.traces(model.get_booster())]
 
     def rows(self, X: Any, method: str) -> Any:
         if self._n_dropped(X):

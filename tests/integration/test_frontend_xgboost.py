@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from skforge import CompiledForest
-from skforge.exceptions import InvalidInputError
+from skforge.exceptions import InvalidInputError, UnsupportedModelError
 from skforge.forest.reference import reference_raw
 from skforge.frontends import load_forest
 from skforge.frontends.xgboost.model import forest_from_document
@@ -63,3 +63,30 @@ def test_quantiles_that_cross_are_in_order_as_the_source_has_them():
         document["version"] = version
         value = apply_transform(forest_from_document(document), raw)
         assert (np.diff(value, axis=1) < 0).any() == crossing
+
+
+def test_a_training_that_fails_leaves_classes_of_others():
+    X, rng = make_rows()
+    y = rng.integers(0, 3, N)
+    model = xgb.XGBClassifier(n_estimators=2, max_depth=3).fit(X, y)
+    model.n_classes_ = 2  # as of fit(X, y > 1), which XGBoost 3.2 refuses afterwards
+    assert model.predict(X).shape == (N, 3)
+    fast = plain(model).fit(X)
+    for rows in (X, X[:1], X[:1], X[:1], X[:1]):
+        same_bits(fast.predict(rows), model.predict(rows))
+        same_bits(fast.predict_proba(rows), model.predict_proba(rows))
+
+
+@pytest.mark.parametrize(
+    ("attributes", "told"),
+    [
+        ({"n_classes_": 4}, "n_classes_ is 4, but its Booster has 3 outputs"),
+        ({"objective": "multi:softmax"}, "objective is 'multi:softmax', but"),
+    ],
+)
+def test_a_classifier_of_another_booster_is_refused(attributes, told):
+    X, rng = make_rows()
+    model = xgb.XGBClassifier(n_estimators=2).fit(X, rng.integers(0, 3, N))
+    vars(model).update(attributes)
+    with pytest.raises(UnsupportedModelError, match=told):
+        load_forest(model)

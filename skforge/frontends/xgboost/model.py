@@ -23,6 +23,7 @@ from skforge.exceptions import InvalidModelError, UnsupportedModelError
 from skforge.forest.forest import Forest
 from skforge.forest.outputs import (
     EXPECTILE_GAP,
+    Labels,
     Objective,
     OutputFunction,
     OutputSpec,
@@ -484,7 +485,32 @@ def load(model: Any, iteration_range: checks.IntRange | None = None) -> Forest:
     forest = forest_from_document(document, iteration_range, missing, in_place=True)
     task = _task_of_wrapper(model, forest)
     outputs = _outputs(forest.outputs.function, task, forest.n_outputs)
+    if is_a(model, "xgboost.sklearn.XGBClassifier"):
+        labels = _labels_of_wrapper(model, forest)
+        outputs = replace(outputs, labels=labels or outputs.labels)
     return replace(forest, task=task, outputs=outputs)
+
+
+def _labels_of_wrapper(model: Any, forest: Forest) -> Labels | None:
+    """Return how a classifier chooses classes of several outputs, by its attributes.
+
+    They may be another model's than the Booster's: of a training that has failed, say.
+    """
+    n_classes, n_outputs = getattr(model, "n_classes_", None), forest.n_outputs
+    takes_places = forest.outputs.function == "argmax"
+    if takes_places != (model.objective == "multi:softmax"):
+        raise UnsupportedModelError(
+            f"The classifier's objective is {model.objective!r}, but its Booster was "
+            "trained for another one. Train it anew, or give its Booster."
+        )
+    if takes_places or n_outputs == 1 or n_classes is None:
+        return None
+    if n_classes not in (2, n_outputs):
+        raise UnsupportedModelError(
+            f"The classifier's n_classes_ is {n_classes}, but its Booster has "
+            f"{n_outputs} outputs. Train it anew, or give its Booster."
+        )
+    return "half" if n_classes == 2 else "best"
 
 
 _MODELS = detects("xgboost.core.Booster", "xgboost.sklearn.XGBModel")
