@@ -55,8 +55,8 @@ def by_kernels(model: Any) -> int:
     """Return how many calls of a model kernels have answered."""
     record = record_of(model)
     tallies = {} if record is None else record.tallies
-    sides = [side for tally in tallies.values() for side in tally.by_kernels.values()]
-    return sum(calls for calls, _, _ in sides)
+    sides = [(tally.before, *tally.by_kernels.values()) for tally in tallies.values()]
+    return sum(calls for side in sides for calls, _, _ in side)
 
 
 def warm(model: Any, rows: Any = X, method: str = "predict_proba") -> Any:

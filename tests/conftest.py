@@ -241,6 +241,25 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     return check
 
 
+@pytest.fixture
+def restored() -> Generator[None, None, None]:
+    """Leave nothing of ``accelerate``: methods, models, nor what the report tells."""
+    from skforge.acceleration import api, records
+
+    records.GONE.clear()
+    yield
+    api.restore()
+    records.GONE.clear()
+
+
+@pytest.fixture
+def eager(restored: None) -> None:
+    from skforge.acceleration import api
+    from tests.accelerated_models import EAGER
+
+    api.start((), EAGER)
+
+
 @pytest.fixture(scope="session")
 def shared_models() -> Path:
     """Return the folder of public models, beside the repository or SKFORGE_MODELS."""

@@ -60,11 +60,13 @@ def answering(own: Own, method: str) -> Own:
         finally:
             thread.inside = False
         seconds = perf_counter() - start
-        record.tally(method).library(rows, seconds, why)
+        count = record.tally(method).library(rows, seconds, why)
         if agreed is None:
             calls.compare(record, self, method, X, answer)
         elif state == "watched" and rows >= settings.min_rows:
             calls.watched(record, self, X, seconds, settings)
+        elif state == "ready" and count & (count - 1) == 0:
+            calls.may_need_more(record, method, rows, settings)
         return answer
 
     return asked

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from functools import wraps
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,7 +22,13 @@ from skforge.acceleration.records import (
 from skforge.acceleration.settings import ACTIVE, Settings
 from skforge.runtime.log import INFO, WARNING, log
 
+if TYPE_CHECKING:
+    from skforge.acceleration.kernels import Kernels
+
 Own = Callable[..., Any]
+
+#: Another kernel is compiled once its rows have taken so many times as long.
+_WORTH = 2.0
 
 #: Multiples of it, without their whole parts, spread evenly and have no period.
 _GOLDEN = 0.618033988749895
@@ -103,6 +109,22 @@ def watched(
         _consider(record, model, settings)
 
 
+def may_need_more(
+    record: ModelRecord, method: str, rows: int, settings: Settings
+) -> None:
+    """Compile another kernel if batches of a size have taken longer than that does.
+
+    Until then they are answered by the kernel of other sizes, or by the library.
+    """
+    kernels = record.kernels
+    if kernels is None or kernels.is_busy or not COMPILER.is_usable:
+        return
+    spent = record.tally(method).spent(rows, kernels.overhead)
+    pays = spent > _WORTH * kernels.of_kernel or settings.eager
+    if pays and kernels.lacks(method, rows):
+        _compile_more(record, kernels, rows, settings)
+
+
 # ------------------------------------------------------------ kernels
 
 
@@ -131,6 +153,8 @@ def by_kernels(
     start = perf_counter()
     try:
         agreed = kernels.agreed(method, X)
+        if agreed is None and kernels.is_busy:  # it would wait for the compiler
+            return False, "its kernels are compiling", None
         if agreed is False:
             return False, "kernels do not answer such rows as the library does", None
         answer = None
@@ -150,7 +174,9 @@ def by_kernels(
     except Exception as error:  # noqa: BLE001 - no failure of ours reaches a program
         _fail(record, error)
         return False, record.why, None
-    tally.kernels(rows, perf_counter() - start)
+    calls = tally.kernels(rows, perf_counter() - start)
+    if calls & (calls - 1) == 0:  # more and more rarely
+        may_need_more(record, method, rows, settings)
     if settings.share and _is_checked(tally.next_check(), settings.share):
         return _checked(record, kernels, model, method, X, answer)
     return True, "", answer
@@ -258,10 +284,15 @@ def _consider(record: ModelRecord, model: Any, settings: Settings) -> None:
         return  # by another thread
     record.state = "compiling"
     try:
-        record.needed = seconds_to_compile(model, settings.least_seconds)
+        record.needed = settings.least_seconds + seconds_to_compile(
+            model, COMPILER.is_ready
+        )
         if record.seconds < record.needed and not settings.eager:
             record.state = "watched"
             record.why = "compiling would take longer than its calls so far"
+            return
+        if not settings.eager and not COMPILER.prepares():
+            record.state, record.why = "watched", "skforge is being imported"
             return
         _read(record, model, settings)
     except Exception as error:  # noqa: BLE001 - no failure of ours reaches a program
@@ -273,24 +304,41 @@ def _read(record: ModelRecord, model: Any, settings: Settings) -> None:
 
     kernels = Kernels(model, methods_of(type(model)), settings.schedule)
     record.kernels, record.why = kernels, "its kernels are compiling"
+    _compile(record, kernels, record.most_rows(), settings.eager)
+
+
+@_alone
+def _compile_more(
+    record: ModelRecord, kernels: Kernels, rows: int, settings: Settings
+) -> None:
+    if not kernels.is_busy:
+        kernels.is_busy = True
+        _compile(record, kernels, rows, settings.eager)
+
+
+def _compile(record: ModelRecord, kernels: Kernels, rows: int, eager: bool) -> None:
+    """Compile the kernel for batches of a size, and entries of the methods met."""
+    methods = [*record.tallies]
 
     def job(check: Callable[[], None]) -> None:
-        start = perf_counter()
         try:
-            kernels.compile(check)
+            kernels.compile(rows, methods, check)
         except StoppedError:
             raise
         except Exception as error:  # noqa: BLE001 - in a thread that nobody waits for
             if record.kernels is kernels:
                 _refuse(record, error)
             return
-        kernels.seconds += perf_counter() - start
+        finally:
+            kernels.is_busy = False
         if record.kernels is kernels:
+            for tally in [*record.tallies.values()]:
+                tally.renew()
             record.state, record.why = "ready", ""
             told = record.name, kernels.seconds
             log(INFO, "accelerate: a %s is compiled, in %.2f s", *told)
 
-    if settings.eager:
+    if eager:
         job(COMPILER.check)
     else:
         COMPILER.start(job)

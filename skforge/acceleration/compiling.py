@@ -15,6 +15,7 @@ import atexit
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from queue import SimpleQueue
 
 CompileJob = Callable[[Callable[[], None]], None]
@@ -36,6 +37,8 @@ class Compiler:
         self.at_work: list[None] = []
         #: Whether this process may compile: not a child forked at the wrong time.
         self.is_usable = True
+        #: Whether what reads and compiles models is being imported, or is.
+        self._imports = self.is_ready = False
 
     def start(self, job: CompileJob) -> None:
         thread = threading.Thread(
@@ -45,6 +48,20 @@ class Compiler:
             thread.start()
             atexit.register(self.stop)
         self._queue.put(job)
+
+    def prepares(self) -> bool:
+        """Tell whether all is imported; if not, let the thread do it."""
+        if not self._imports:
+            self._imports = True
+            self.start(self._import)
+        return self.is_ready
+
+    def _import(self, check: Callable[[], None]) -> None:
+        with suppress(Exception):  # which a call will raise again, and tell
+            from skforge.acceleration import kernels
+
+            kernels.prepare()
+        self.is_ready = True
 
     def stop(self) -> None:
         """Wait for the step at work: machine code must not run while Python ends."""

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-#: Seconds for each tree and each node: reading, laying out, comparing (2 cores, Zen 4).
-_A_TREE, _A_NODE = 5e-3, 3e-6
+#: CPU seconds for each tree and each node: reading, one kernel, entries, comparing
+#: (Zen 4); and for imports, before the first model.
+_A_TREE, _A_NODE = 4e-4, 8e-6
+_IMPORTS = 0.9
 
 
-def seconds_to_compile(model: Any, least: float) -> float:
-    """Return an estimate; ``least`` is for what each model needs."""
+def seconds_to_compile(model: Any, is_ready: bool) -> float:
+    """Return an estimate, without what each model needs."""
+    return _of_model(model) if is_ready else _IMPORTS + _of_model(model)
+
+
+def _of_model(model: Any) -> float:
     if "steps" in vars(model):
         model = model.steps[-1][1]
     trees, nodes = _size_of(model)
-    return least + trees * _A_TREE + nodes * _A_NODE
+    return trees * _A_TREE + nodes * _A_NODE
 
 
 def _size_of(model: Any) -> tuple[int, int]:

@@ -9,15 +9,18 @@ from __future__ import annotations
 import json
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
-from time import perf_counter
+from importlib import import_module
+from time import perf_counter, thread_time
 from typing import Any
 
 import numpy as np
 
 from skforge.acceleration.libraries import is_known
 from skforge.acceleration.watching import PACKAGES, UnwatchedError, Watch, is_booster
+from skforge.compiler.target import Target
+from skforge.engine.kernels import RangeKernels
 from skforge.exceptions import UnsupportedModelError
 from skforge.outputs.answers import of_scores
 from skforge.prediction.choose_targets import choose, compiled
@@ -26,10 +29,23 @@ from skforge.prediction.forms_met import MOST_FORMS, FormsMet, Question
 from skforge.prediction.kernel_checks import by_reference
 from skforge.prediction.of_rows import Basis
 from skforge.prediction.predictor import ForestPredictor
-from skforge.sources.base import UnsureError
+from skforge.sources.base import UnsureError, adapter_of
 from skforge.sources.find import read_model
 
 _FLOATS = np.dtype(np.float32), np.dtype(np.float64)
+#: What is imported where it is needed, which would be in a call.
+_LATER = (
+    *("skforge.engine.compiling", "skforge.compiler.defaults.cpu"),
+    *("skforge.frontends.pipeline.model", "skforge.frontends.wrappers.model"),
+)
+
+
+def prepare() -> None:
+    """Import what reads and compiles models: 0.8 s that no call has to wait for."""
+    for name in _LATER:
+        import_module(name)
+    Target.host()
+    adapter_of(None)  # imports them all
 
 
 class Kernels:
@@ -72,25 +88,55 @@ class Kernels:
         self._functions = _functions_of(model)
         #: Whether the last comparison found that answers differ.
         self.differs = False
-        #: Seconds that compiling took.
-        self.seconds = 0.0
+        #: Seconds that compiling took, and those of its last kernel.
+        self.seconds = self.of_kernel = 0.0
+        #: By module, the ranges of batch sizes that have their own kernel.
+        self._own: dict[int, set[int]] = {}
+        #: Whether another kernel is compiling.
+        self.is_busy = False
         #: Seconds that telling whether the model is the same takes.
         self.overhead = 0.0
-        self.is_complete = False
         _ = source._plain  # reads the model's names, once
         _let_go(source)
 
-    def compile(self, stop: Any = lambda: None) -> None:
-        """Compile all that calls will need; ``stop`` may raise between two steps."""
-        predictor = self.predictor
-        for module in predictor.engine.modules:
-            for number in range(len(module.kernels.ranges)):
-                stop()
-                module.kernels.kernel(number)
-        predictor.for_jobs(self.n_jobs)
-        for method in () if self._transforms else self.methods:
+    def compile(
+        self, rows: int, methods: Iterable[str], stop: Any = lambda: None
+    ) -> None:
+        """Compile the kernel for batches of a size, and the entries of methods.
+
+        Batches of other sizes use the kernel of the nearest range, until they have
+        their own. ``stop`` may raise between two steps.
+        """
+        start = thread_time()
+        for place, kernels in enumerate(self._of_modules()):
             stop()
-            predictor._seek_entry(method, self.n_jobs)
+            number, own = kernels.number(rows), self._own.setdefault(place, set())
+            every = range(len(kernels.ranges))
+            own.add(number)
+            kernels.lend(number, [i for i in every if _nearest(own, i) == number != i])
+        self.of_kernel = thread_time() - start
+        self.predictor.module.plan_threads(self.n_jobs)
+        for method in filter(self._may_have_entry, methods):
+            stop()
+            self.predictor._seek_entry(method, self.n_jobs)
+        self.seconds += thread_time() - start
+
+    def _of_modules(self) -> list[RangeKernels]:
+        """Return the kernels of each module; of linear trees, those that find rows."""
+        linear = self.predictor.forest.aggregate == "linear"
+        modules = self.predictor.engine.modules
+        return [(m.finder("row") if linear else m).kernels for m in modules]
+
+    def _may_have_entry(self, method: str) -> bool:
+        return method in self.methods and not self._transforms
+
+    def lacks(self, method: str, rows: int) -> bool:
+        """Tell whether a method's entry, or the kernel for a size, is not compiled."""
+        known = self.predictor.entries
+        return (self._may_have_entry(method) and method not in known) or any(
+            kernels.number(rows) not in self._own[place]
+            for place, kernels in enumerate(self._of_modules())
+        )
 
     def has_part(self, part: Any) -> bool:
         return any(part is known for known in self.watch.parts)
@@ -111,9 +157,6 @@ class Kernels:
             return None
         if source.facts.has_forms and source.form(X) is not None:
             return None
-        if not self.is_complete:  # in the thread of a call: workers inherit priorities
-            predictor.module.plan_threads(self.n_jobs)
-            self.is_complete = True
         entry = predictor.entries.get(method)
         direct = is_array and predictor._direct and not predictor._warning
         if direct and entry is not None and (answer := entry(X)) is not None:
@@ -191,6 +234,10 @@ class Kernels:
         met = self.door._met.setdefault(method, FormsMet())
         met.add(X, agreed)
         return len(met) < MOST_FORMS
+
+
+def _nearest(own: set[int], number: int) -> int:
+    return min(own, key=lambda known: abs(known - number))
 
 
 class _NeverChecked:

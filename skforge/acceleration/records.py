@@ -7,6 +7,7 @@ compiled code keeps the model alive.
 from __future__ import annotations
 
 import weakref
+from operator import itemgetter
 from typing import Any
 
 from skforge.acceleration.tally import Tally, Totals
@@ -42,6 +43,13 @@ class ModelRecord:
 
     def tally(self, method: str) -> Tally:
         return self.tallies.get(method) or self.tallies.setdefault(method, Tally())
+
+    def most_rows(self) -> int:
+        """Return the size of batches on which the library has spent most time."""
+        sides = (tally.by_library.values() for tally in [*self.tallies.values()])
+        sizes = [sums for side in sides for sums in [*side]]
+        calls, rows, _ = max(sizes, key=itemgetter(2))
+        return round(rows / calls)
 
     def leave(self, why: str) -> None:
         """Leave the model to its library for good."""

@@ -88,8 +88,11 @@ def acceleration_report() -> AccelerationReport:
 
 def _line(name: str, method: str, tally: Tally) -> MethodReport:
     sums = [
-        [sum(column) for column in zip((0, 0, 0.0), *side.values(), strict=True)]
-        for side in (tally.by_kernels, tally.by_library)
+        [sum(column) for column in zip(start, *side.values(), strict=True)]
+        for start, side in (
+            (tally.before, tally.by_kernels),
+            ((0, 0, 0.0), tally.by_library),
+        )
     ]
     kernels, library = sums
     calls, rows = (int(library[i]) + tally.alone[i] for i in range(2))

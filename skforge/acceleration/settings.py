@@ -15,8 +15,8 @@ class Settings:
     min_calls: int = 3
     #: The share of the kernels' calls that the library answers, too (SKFORGE_CHECK).
     share: float = 0.0
-    #: What compiling takes at least, in seconds, before anything is known of a model.
-    least_seconds: float = 1.5
+    #: What compiling any model takes at least, in seconds.
+    least_seconds: float = 0.15
     #: Compile in the first call that may, in its thread, and use kernels even where
     #: they are slower: so that nothing depends on times.
     eager: bool = False

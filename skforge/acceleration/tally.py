@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 #: Calls, rows and seconds of one size of batches.
@@ -14,11 +15,18 @@ class Tally:
     Batches of similar size are counted together, by the bits of their number of rows.
     """
 
-    __slots__ = ("alone", "by_kernels", "by_library", "checks", "differed", "whys")
+    __slots__ = (
+        *("alone", "before", "by_kernels", "by_library", "checks", "differed"),
+        *("saved_before", "whys"),
+    )
 
     def __init__(self) -> None:
         self.by_library: dict[int, Totalled] = {}
         self.by_kernels: dict[int, Totalled] = {}
+        #: Kernels' calls, rows and seconds, and what they saved, before there was
+        #: another kernel; they do not tell how long it takes.
+        self.before: Totalled = [0, 0, 0.0]
+        self.saved_before = 0.0
         #: The library's calls, and their rows, that were not timed.
         self.alone = [0, 0]
         #: Calls whose answers differed from the library's; none of them has left.
@@ -28,7 +36,8 @@ class Tally:
         #: How many calls the library answered, by reason.
         self.whys: dict[str, int] = {}
 
-    def library(self, rows: int, seconds: float, why: str) -> None:
+    def library(self, rows: int, seconds: float, why: str) -> int:
+        """Count a call; return how many there were of the size."""
         sums = self.by_library.get(rows.bit_length())
         if sums is None:
             sums = self.by_library[rows.bit_length()] = [0, 0, 0.0]
@@ -37,6 +46,7 @@ class Tally:
         sums[2] += seconds
         whys = self.whys
         whys[why] = whys.get(why, 0) + 1
+        return int(sums[0])
 
     def untimed(self, rows: int, why: str) -> None:
         """Count a call of the library's that was not timed: no kernels would answer."""
@@ -46,8 +56,22 @@ class Tally:
         whys = self.whys
         whys[why] = whys.get(why, 0) + 1
 
-    def kernels(self, rows: int, seconds: float) -> None:
-        _count(self.by_kernels, rows.bit_length(), 1, rows, seconds)
+    def kernels(self, rows: int, seconds: float) -> int:
+        """Count a call; return how many there were of the size."""
+        return _count(self.by_kernels, rows.bit_length(), 1, rows, seconds)
+
+    def spent(self, rows: int, overhead: float) -> float:
+        """Return both sides' seconds for a size, without the look at the model."""
+        size, nothing = rows.bit_length(), (0, 0, 0.0)
+        calls, _, seconds = self.by_kernels.get(size, nothing)
+        return seconds - calls * overhead + self.by_library.get(size, nothing)[2]
+
+    def renew(self) -> None:
+        """Forget how long kernels take for each size, as there is another one."""
+        self.saved_before = self.saved()
+        past, self.by_kernels = self.by_kernels, {}
+        for sums in past.values():
+            _add(self.before, sums)
 
     def next_check(self) -> int:
         self.checks += 1
@@ -80,7 +104,7 @@ class Tally:
 
     def saved(self) -> float:
         """Return seconds saved, where both sides were measured."""
-        total = 0.0
+        total = self.saved_before
         for size, (calls, _, seconds) in self.by_kernels.items():
             if (usual := self._usual(size)) is not None:
                 total += calls * usual - seconds
@@ -94,6 +118,8 @@ class Tally:
             for size, counts in others.items():
                 _count(mine, size, *counts)
         self.alone = [sum(both) for both in zip(self.alone, other.alone, strict=True)]
+        _add(self.before, other.before)
+        self.saved_before += other.saved_before
         self.differed += other.differed
         for reason, calls in other.whys.items():
             self.whys[reason] = self.whys.get(reason, 0) + calls
@@ -101,11 +127,16 @@ class Tally:
 
 def _count(
     counts: dict[int, Totalled], size: int, calls: float, rows: float, seconds: float
-) -> None:
+) -> int:
     sums = counts.setdefault(size, [0, 0, 0.0])
-    sums[0] += calls
-    sums[1] += rows
-    sums[2] += seconds
+    _add(sums, (calls, rows, seconds))
+    return int(sums[0])
+
+
+def _add(sums: Totalled, others: Sequence[float]) -> None:
+    sums[0] += others[0]
+    sums[1] += others[1]
+    sums[2] += others[2]
 
 
 #: By class and method.

@@ -9,7 +9,7 @@ import sys
 import threading
 import weakref
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeGuard
@@ -370,14 +370,25 @@ class RangeKernels:
         element = element or self.element
         # Looked up by range: hashing a schedule costs more than walking one row.
         kernel = self._ready.get((number, element))
-        if kernel is None:
-            kernel = self.cache.kernel(self.ranges[number][1], element)
-            if self.arrives is not None and element == self.element:
-                kernel = self.arrives(self, number, kernel)
-            self._use(number, element, kernel)
-            if self.note is not None and element == self.element:
-                self.note(self, number, kernel)
+        return self._arrived(number, element) if kernel is None else kernel
+
+    def _arrived(self, number: int, element: Element) -> AnyKernel:
+        kernel = self.cache.kernel(self.ranges[number][1], element)
+        if self.arrives is not None and element == self.element:
+            kernel = self.arrives(self, number, kernel)
+        self._use(number, element, kernel)
+        if self.note is not None and element == self.element:
+            self.note(self, number, kernel)
         return kernel
+
+    def lend(self, number: int, others: Iterable[int]) -> None:
+        """Compile a range's kernel for scores, and let it answer for others, too.
+
+        They may be lent another one later, or get their own.
+        """
+        kernel = self._arrived(number, self.element)
+        for other in others:
+            self._use(other, self.element, kernel)
 
     def compiled(self) -> list[int]:
         ready = list(self._ready)  # other threads may add to it

@@ -7,7 +7,7 @@ import inspect
 import logging
 import pickle
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,12 +22,13 @@ import skforge
 from skforge import InvalidInputError, Schedule
 from skforge.acceleration import api, patching
 from skforge.acceleration.kernels import Kernels, unlike
-from skforge.acceleration.records import GONE, RECORDS, record_of
+from skforge.acceleration.records import RECORDS, record_of
 from skforge.acceleration.settings import Settings
 from tests.accelerated_models import (
     EAGER,
     FEW,
     FRAME,
+    LIGHT,
     METHODS,
     MODELS,
     OTHER,
@@ -45,19 +46,9 @@ from tests.accelerated_models import (
 from tests.compared_calls import called
 from tests.programs import run_python
 
-
-@pytest.fixture(autouse=True)
-def restored() -> Iterator[None]:
-    """Leave nothing to other tests: methods, models, nor what the report tells."""
-    GONE.clear()
-    yield
-    skforge.restore()
-    GONE.clear()
-
-
-@pytest.fixture
-def eager() -> None:
-    api.start((), EAGER)
+pytestmark = pytest.mark.usefixtures("restored")
+#: Schedules of two ranges of batch sizes.
+TABLE: Any = {(1, 9): Schedule(), (10, None): Schedule().tile("batch", "a", "b", 8)}
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -479,18 +470,43 @@ def test_a_thread_of_its_own_compiles(monkeypatch):
     model = forest()
     expected = model.predict_proba(X)
     skforge.accelerate("sklearn", min_calls=2)
-    how = {**vars(api.ACTIVE.settings), "least_seconds": 0.0}
+    how = {**vars(api.ACTIVE.settings), "least_seconds": 0.0, "schedule": TABLE}
     monkeypatch.setattr(api.calls, "seconds_to_compile", lambda *_: 0.0)
+    monkeypatch.setattr(api.calls, "_WORTH", 0.0)
     api.ACTIVE.settings = Settings(**how)
     try:
-        for _ in range(3):
+        for _ in range(3):  # imports, reads and compiles
             assert unlike(model.predict_proba(X), expected) == ""
-        api.wait()
+            api.wait()
         assert record_of(model).state == "ready"
-        for _ in range(3):
-            assert unlike(model.predict_proba(X), expected) == ""
+        for rows in (X, X[:5]):
+            for _ in range(3):
+                answer = model.predict_proba(rows)
+                assert answer.tobytes() == expected[: len(rows)].tobytes()
+                api.wait()
+        assert record_of(model).kernels._own == {0: {0, 1}}
     finally:
         skforge.restore()
+
+
+def test_a_kernel_answers_for_other_sizes_until_they_have_their_own():
+    linear = lgb.LGBMClassifier(**LIGHT, linear_tree=True).fit(X, Y)
+    models = forest(), linear
+    wanted, few = (
+        [plainly(lambda m, rows=rows: m.predict_proba(rows), m)[0] for m in models]
+        for rows in (X, X[:5])
+    )
+    api.start((), Settings(min_calls=1, eager=True, schedule=TABLE))
+    for model, of_all, of_few in zip(models, wanted, few, strict=True):
+        warm(model)
+        own = record_of(model).kernels._own[0]
+        assert own == {1}
+        before = by_kernels(model)
+        for _ in range(3):  # the first call compiles another kernel in the end
+            assert unlike(model.predict_proba(X[:5]), of_few) == ""
+            assert own == {0, 1}
+        assert unlike(model.predict_proba(X), of_all) == ""
+        assert by_kernels(model) == before + 4
 
 
 def test_calls_with_few_rows_are_left_alone():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import joblib
@@ -17,7 +17,7 @@ from sklearn.base import clone
 import skforge
 from skforge.acceleration import api
 from skforge.acceleration.kernels import unlike
-from skforge.acceleration.records import GONE, record_of
+from skforge.acceleration.records import record_of
 from tests.accelerated_models import (
     EAGER,
     FRAME,
@@ -32,19 +32,7 @@ from tests.accelerated_models import (
 )
 from tests.compared_calls import called
 
-
-@pytest.fixture(autouse=True)
-def restored() -> Iterator[None]:
-    """Leave nothing to other tests: methods, models, nor what the report tells."""
-    GONE.clear()
-    yield
-    skforge.restore()
-    GONE.clear()
-
-
-@pytest.fixture
-def eager() -> None:
-    api.start((), EAGER)
+pytestmark = pytest.mark.usefixtures("restored")
 
 
 def test_warnings_name_the_line_of_the_program(monkeypatch):
