@@ -258,8 +258,8 @@ class _ProgramReader:
                 (places,) = numbers
             elif arrays[0].dtype == object and arrays[0].size > _TRIED and places < 0:
                 labels, places = self.texts, self.count
-                step = "labels", "Lookup", (*numbers, *self._table_of_texts), 1, {}
-                self.steps.append(GraphStep(*step))
+                inputs = *numbers, *self._table_of_texts
+                self.steps.append(GraphStep("labels", "Lookup", inputs, 1, {}))
                 self.count += 1
                 program = replace(program, steps=(*self.steps,))
                 runner = GraphRunner(program)
