@@ -294,6 +294,8 @@ OPERATORS: dict[str, ScoreOperator] = {
     },
     "Sigmoid": _of(lambda x: mlas.FUNCTIONS["logistic"](_floats(x))),
     "Log": _of(lambda x: mlas.log(_floats(x))),
+    **{"LogOfFours": _of(mlas.log_of_fours), "LogOfRest": _of(libm.log)},
+    "Fours": _of(mlas.of_fours),
     **{"Softmax": partial(_softmax, False), "SoftmaxOfLinear": partial(_softmax, True)},
     **{"Linear": _linear, "Normalizer": _normalizer, "LpNormalization": _by_norm},
 }

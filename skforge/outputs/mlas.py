@@ -178,11 +178,17 @@ def log(x: Array) -> Array:
     """
     flat = np.ascontiguousarray(x).reshape(-1)
     end = len(flat) // 4 * 4
-    parts = _log_of_fours(flat[:end]), libm.log(flat[end:])
+    parts = log_of_fours(flat[:end]), libm.log(flat[end:])
     return np.concatenate(parts).reshape(x.shape)
 
 
-def _log_of_fours(x: Array) -> Array:
+def of_fours(x: Array) -> Array:
+    """Return the first column of rows in whole fours, and the last of the others."""
+    fours = np.arange(len(x)) < len(x) // 4 * 4
+    return np.where(fours, x[:, 0], x[:, -1])[:, None]
+
+
+def log_of_fours(x: Array) -> Array:
     part, exponent = np.frexp(x)
     low = part < _F(0.707106781186547524)
     part = np.where(low, part, _F(0)) + (part - _F(1))

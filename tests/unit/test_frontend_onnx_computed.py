@@ -31,6 +31,7 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from skforge import InvalidModelError, UnsupportedModelError, load_forest
 from skforge.forest.record import forest_in, forest_out
 from skforge.forest.reference import reference_raw
+from skforge.frontends.onnx import scores
 from skforge.outputs import mlas
 from skforge.outputs.answers import answer, labels_of
 from skforge.outputs.graph import runner_of
@@ -173,6 +174,22 @@ def test_graphs_of_converters_have_the_bits_of_onnxruntime(name):
     arrays: dict[str, Any] = {}
     stored = forest_in(forest_out(forest, arrays), arrays)
     assert_equal_answers(model, stored, rows)
+
+
+def test_path_lengths_of_isolation_forests_are_leaves(monkeypatch):
+    rows = np.random.default_rng(1).normal(size=(19, 4)).astype(np.float32)
+    model = converted("isolation")
+    moved = load_forest(model)
+    assert moved.n_trees == 4
+    assert moved.n_outputs <= 2
+    assert len(runner_of(moved.outputs.graph).program.steps) < 12
+    monkeypatch.setattr(scores, "leaf_sums", lambda *_: None)
+    every = load_forest(model)
+    assert len(runner_of(every.outputs.graph).program.steps) > 90
+    for mine, theirs in zip(
+        answers_of(moved, rows), answers_of(every, rows), strict=True
+    ):
+        assert_same_bits(mine, theirs)
 
 
 def test_labels_and_maps():

@@ -14,6 +14,7 @@ from skforge.forest.combine import joined
 from skforge.forest.forest import Forest
 from skforge.forest.outputs import OutputSpec, Task
 from skforge.forest.validation import damaged
+from skforge.frontends.onnx.leaf_sums import leaf_sums
 from skforge.frontends.onnx.operators import ML, title_of
 from skforge.outputs.graph import (
     PER_MEMBER,
@@ -74,7 +75,15 @@ def computed(forests: Sequence[Forest], after: NodesAfter) -> Forest:
         for f, begin, end in zip(forests, ends, ends[1:], strict=False)
     )
     reader = _ProgramReader(members, after, forests[0].accumulator_dtype)
-    program, labels, task = reader.program()
+    program = reader.read()
+    if (moved := leaf_sums(forests, program)) is not None:
+        forests, ends, program = (
+            [moved.forest],
+            [0, moved.forest.n_outputs],
+            moved.program,
+        )
+        reader.moves_to(program, moved.numbers)
+    program, labels, task = reader.with_answers(program)
     outputs = OutputSpec(
         "graph",
         probabilities="values",
@@ -98,6 +107,7 @@ class _ProgramReader:
         self.lists: dict[str, list[str]] = {}
         self.labels: dict[str, _Labels] = {}
         self.maps: list[Any] = []
+        self.alike = False  # whether all columns of the scores are nearly equal
         self.constants: list[GraphConstant] = []
         self.steps: list[GraphStep] = []
         for i, (node, member) in enumerate(zip(after.ensembles, members, strict=True)):
@@ -107,7 +117,7 @@ class _ProgramReader:
                 self.numbers[node.output[0]] = labels
                 self.labels[node.output[0]] = _Labels(member.labels, places)
 
-    def program(self) -> tuple[GraphProgram, tuple[str | int, ...], Task]:
+    def read(self) -> GraphProgram:
         # constants come before the outputs of steps, but their number is known last
         for node in self.after.nodes:
             for name in node.input:
@@ -117,8 +127,15 @@ class _ProgramReader:
         self.count = PER_MEMBER * len(self.members) + len(self.constants)
         for node in self.after.nodes:
             self._take(node)
-        program = GraphProgram(self.members, (*self.constants,), (*self.steps,), ())
-        return self._with_answers(program)
+        return GraphProgram(self.members, (*self.constants,), (*self.steps,), ())
+
+    def moves_to(self, program: GraphProgram, numbers: Mapping[int, int]) -> None:
+        """Go on with a program whose values have other numbers."""
+        self.members, self.alike = program.members, True
+        self.constants, self.steps = [*program.constants], [*program.steps]
+        known = self.numbers.items()
+        self.numbers = {name: numbers[i] for name, i in known if i in numbers}
+        self.count = max(numbers.values()) + 1
 
     def _take_texts(self) -> None:
         """Note the labels of several targets, which are one list here."""
@@ -236,7 +253,7 @@ class _ProgramReader:
 
     # ------------------------------------------------------------ answers
 
-    def _with_answers(
+    def with_answers(
         self, program: GraphProgram
     ) -> tuple[GraphProgram, tuple[str | int, ...], Task]:
         runner = GraphRunner(program)
@@ -257,12 +274,7 @@ class _ProgramReader:
             elif arrays[0].dtype == np.int64 and len(numbers) == 1 and places < 0:
                 (places,) = numbers
             elif arrays[0].dtype == object and arrays[0].size > _TRIED and places < 0:
-                labels, places = self.texts, self.count
-                inputs = *numbers, *self._table_of_texts
-                self.steps.append(GraphStep("labels", "Lookup", inputs, 1, {}))
-                self.count += 1
-                program = replace(program, steps=(*self.steps,))
-                runner = GraphRunner(program)
+                labels, places = self.texts, self._places_of(numbers)
             else:
                 raise UnsupportedModelError(
                     f"The output {name[:60]!r} holds {arrays[0].dtype} values, and "
@@ -271,15 +283,21 @@ class _ProgramReader:
                 )
         if len(scores) > 1 and len(scores) == len(labels):  # as of ZipMap's columns
             scores = [self._joined([number for (number,) in scores])]
-            program = replace(program, steps=(*self.steps,))
-            runner = GraphRunner(program)
         if len(scores) != 1:
             raise UnsupportedModelError(
                 f"The graph has {len(scores)} outputs with scores, and skforge answers "
                 "with one; give it a graph with one of them."
             )
         self._check_labels(labels)
-        first, *others = self._tried(runner, scores[0])
+        steps = (*self.steps,)
+        known = replace(program, steps=steps, scores=scores[0], places=places)
+        return self._with_task(known, labels)
+
+    def _with_task(
+        self, program: GraphProgram, labels: tuple[str | int, ...]
+    ) -> tuple[GraphProgram, tuple[str | int, ...], Task]:
+        runner, places = GraphRunner(program), program.places
+        first, *others = self._tried(runner, program.scores)
         width = first.shape[-1] if first.ndim > 1 else 1
         (chosen,) = self._tried(runner, (places,)) if places >= 0 else [first]
         flat = {array.ndim for array in (first, *others)} <= {1, 2} or not others
@@ -288,12 +306,17 @@ class _ProgramReader:
                 "The graph's answers are not one for each row; give skforge the "
                 "scikit-learn model that was converted."
             )
-        known = replace(program, scores=scores[0], places=places, width=width)
-        task: Task = "regression"
-        if places >= 0:
-            several: Task = "binary" if len(labels) == 2 else "multiclass"
-            task = several if labels and chosen.size == _TRIED else "multilabel"
-        return known, labels, task
+        one: Task = "binary" if len(labels) == 2 else "multiclass"
+        task: Task = one if labels and chosen.size == _TRIED else "multilabel"
+        known = replace(program, width=width)
+        return known, labels, task if places >= 0 else "regression"
+
+    def _places_of(self, texts: tuple[int, ...]) -> int:
+        """Add a step that numbers the labels of several targets."""
+        inputs = (*texts, *self._table_of_texts)
+        self.steps.append(GraphStep("labels", "Lookup", inputs, 1, {}))
+        self.count += 1
+        return self.count - 1
 
     def _joined(self, columns: Sequence[int]) -> tuple[int]:
         """Add steps that put lists of scores side by side."""
@@ -325,6 +348,8 @@ class _ProgramReader:
         width = self.members[-1].end
         normal = np.random.default_rng(0).normal(size=(_TRIED, width))
         raw = abs(normal / 2).astype(self.dtype)
+        if self.alike:
+            raw[:] = raw[:, :1]
         try:
             every = runner(raw, wanted)
             alone = [runner(row[None], wanted) for row in raw]
