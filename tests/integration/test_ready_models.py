@@ -25,7 +25,9 @@ from sklearn.ensemble import (
     IsolationForest,
     RandomForestClassifier,
     RandomForestRegressor,
+    StackingRegressor,
 )
+from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
@@ -250,6 +252,20 @@ def test_large_batches_in_any_order_are_answered(kind: str, tmp_path: Path) -> N
     assert is_ready(fast)
     calls, n_rows = len(methods) * len(forms), sum(map(len, forms)) * len(methods)
     assert fast.counters()["entry"] == {"calls": calls, "rows": n_rows}
+
+
+def test_the_last_row_of_a_large_batch_is_none_of_its_own(tmp_path: Path) -> None:
+    """Linear models of ONNX graphs add a single row's products in another order."""
+    skl2onnx = pytest.importorskip("skl2onnx")
+    members = [(str(k), RandomForestRegressor(3, max_depth=4)) for k in range(2)]
+    stack = StackingRegressor(members, Ridge(), cv=2).fit(X, X[:, 0] + X[:, 1])
+    path = saved(skl2onnx.to_onnx(stack, X[:1]), tmp_path)
+    rows = np.repeat(X, 5, axis=0)
+    fast = loaded(path, "predict")
+    for first in range(0, 300, 15):
+        some = rows[first : first + 1025]
+        assert fast.predict(some)[-1] == fast.predict(some[-2:])[-1]
+    assert is_ready(fast)
 
 
 def test_a_batch_with_a_part_that_is_declined_is_answered_whole(tmp_path: Path) -> None:
