@@ -202,7 +202,7 @@ def _checked(
         ACTIVE.thread.inside = False
     if not why:
         return True, "", answer
-    record.tally(method).differed += 1
+    record.tally(method).differs()
     _differ(record, method, X, why)
     record.leave(f"an answer differed: {why}")
     return False, record.why, None
@@ -247,7 +247,7 @@ def compare(record: ModelRecord, model: Any, method: str, X: Any, answer: Any) -
                 record.leave("its rows are of too many forms")
                 return
             if why and kernels.differs:
-                record.tally(method).differed += 1
+                record.tally(method).differs()
                 _differ(record, method, X, why)
     except Exception as error:  # noqa: BLE001 - no failure of ours reaches a program
         _fail(record, error)

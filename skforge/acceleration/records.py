@@ -42,7 +42,8 @@ class ModelRecord:
         self.tallies: dict[str, Tally] = {}
 
     def tally(self, method: str) -> Tally:
-        return self.tallies.get(method) or self.tallies.setdefault(method, Tally())
+        known = self.tallies.get(method)
+        return known or self.tallies.setdefault(method, Tally((self.name, method)))
 
     def most_rows(self) -> int:
         """Return the size of batches on which the library has spent most time."""

@@ -75,7 +75,11 @@ def acceleration_report() -> AccelerationReport:
     >>> print(skforge.acceleration_report())
     skforge has seen no call of a model.
     """
-    totals: Totals = {}
+    return report_with({})
+
+
+def report_with(totals: Totals) -> AccelerationReport:
+    """Return a report of this process, and of what others have counted."""
     for (name, method), tally in [*GONE.items()]:  # models may go meanwhile
         totals.setdefault((name, method), Tally()).add(tally)
     for record in [*RECORDS.values()]:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 #: Calls, rows and seconds of one size of batches.
 Totalled: TypeAlias = list[float]
+#: A model's class, a method, a side, the bits of the number of rows, and a reason.
+Counted: TypeAlias = tuple[str, str, str, int, str]
+
+#: What is told of each count, with its rows and seconds.
+LISTENERS: list[Callable[[Counted, int, float], None]] = []
 
 
 class Tally:
@@ -17,10 +22,12 @@ class Tally:
 
     __slots__ = (
         *("alone", "before", "by_kernels", "by_library", "checks", "differed"),
-        *("saved_before", "whys"),
+        *("of", "saved_before", "whys"),
     )
 
-    def __init__(self) -> None:
+    def __init__(self, of: tuple[str, str] = ("", "")) -> None:
+        #: The model's class and the method.
+        self.of = of
         self.by_library: dict[int, Totalled] = {}
         self.by_kernels: dict[int, Totalled] = {}
         #: Kernels' calls, rows and seconds, and what they saved, before there was
@@ -46,6 +53,8 @@ class Tally:
         sums[2] += seconds
         whys = self.whys
         whys[why] = whys.get(why, 0) + 1
+        for tell in LISTENERS:
+            tell((*self.of, "library", rows.bit_length(), why), rows, seconds)
         return int(sums[0])
 
     def untimed(self, rows: int, why: str) -> None:
@@ -55,9 +64,18 @@ class Tally:
         sums[1] += rows
         whys = self.whys
         whys[why] = whys.get(why, 0) + 1
+        for tell in LISTENERS:
+            tell((*self.of, "alone", 0, why), rows, 0.0)
+
+    def differs(self) -> None:
+        self.differed += 1
+        for tell in LISTENERS:
+            tell((*self.of, "differed", 0, ""), 0, 0.0)
 
     def kernels(self, rows: int, seconds: float) -> int:
         """Count a call; return how many there were of the size."""
+        for tell in LISTENERS:
+            tell((*self.of, "kernels", rows.bit_length(), ""), rows, seconds)
         return _count(self.by_kernels, rows.bit_length(), 1, rows, seconds)
 
     def spent(self, rows: int, overhead: float) -> float:
@@ -109,6 +127,20 @@ class Tally:
             if (usual := self._usual(size)) is not None:
                 total += calls * usual - seconds
         return total
+
+    def add_sums(self, side: str, size: int, why: str, sums: Sequence[float]) -> None:
+        """Add what was counted elsewhere, as listeners are told of it."""
+        calls = int(sums[0])
+        if side == "differed":
+            self.differed += calls
+            return
+        if side == "alone":
+            self.alone = [self.alone[0] + calls, self.alone[1] + int(sums[1])]
+        else:
+            of_side = self.by_kernels if side == "kernels" else self.by_library
+            _add(of_side.setdefault(size, [0, 0, 0.0]), sums)
+        if side != "kernels":
+            self.whys[why] = self.whys.get(why, 0) + calls
 
     def add(self, other: Tally) -> None:
         for mine, others in (

@@ -69,6 +69,45 @@ def test_a_program_and_its_processes_are_accelerated(tmp_path):
     ]
 
 
+ASKING = """
+import os, signal, subprocess, sys
+import numpy as np
+from sklearn.ensemble import RandomForestClassifier
+
+X = np.arange(20.0)[:, None]
+model = RandomForestClassifier(2, random_state=0).fit(X, X[:, 0] > 7)
+if len(sys.argv) > 1:
+    sys.exit([model.predict(X) for _ in range(3)].clear())
+model.predict(X)
+if not os.fork():
+    model.predict(X), model.predict(X[:1]), model.predict_proba(X)
+    os.kill(os.getpid(), signal.SIGKILL)
+os.wait()
+subprocess.check_call([sys.executable, __file__, "child"])
+if not os.fork():
+    os._exit(0)  # which counts nothing
+os.wait()
+"""
+
+
+def test_a_report_counts_processes_even_if_they_are_killed(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(ASKING)
+    folders = tmp_path / "folders"
+    folders.mkdir()
+    done = started(program, "--report", "program.py", TMPDIR=str(folders))
+    assert done.returncode == 0, done.stderr
+    _, *lines = done.stderr.splitlines()
+    assert [" ".join(line.split()) for line in lines] == [
+        "RandomForestClassifier predict 0 calls, 0 rows 6 calls, 101 rows 0.00",
+        "6 calls: too few calls so far",
+        "RandomForestClassifier predict_proba 0 calls, 0 rows 1 calls, 20 rows 0.00",
+        "1 calls: too few calls so far",
+        "Counted in the program, and in 2 of the processes that it started.",
+    ]
+    assert [*folders.iterdir()] == []
+
+
 def test_a_module_runs_and_is_left_alone_if_the_library_is_to_answer(tmp_path):
     program = tmp_path / "program.py"
     program.write_text("import program_state")
@@ -90,14 +129,14 @@ def test_a_program_has_to_be_named(capsys):
 
 def test_the_environment_of_a_program():
     before = {"PYTHONPATH": f"a{os.pathsep}{launching.HOOK}", "X": "1"}
-    changed = launching.with_hook(before, True, 5, 2)
+    changed = launching.with_hook(before, "/folder", 5, 2)
     assert changed == {
         "PYTHONPATH": os.pathsep.join([launching.HOOK, "a"]),
         "X": "1",
         "SKFORGE_ACCELERATE": "1",
         "SKFORGE_ACCELERATE_MIN_ROWS": "5",
         "SKFORGE_ACCELERATE_MIN_CALLS": "2",
-        "SKFORGE_ACCELERATE_REPORT": str(os.getpid()),
+        "SKFORGE_ACCELERATE_REPORT": f"{os.getpid()}:/folder",
     }
 
 

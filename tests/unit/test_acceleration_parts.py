@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from skforge.acceleration import shared_counts
+from skforge.acceleration import tally as tally_of
 from skforge.acceleration.libraries import LIBRARIES
 from skforge.acceleration.report import AccelerationReport, MethodReport
+from skforge.acceleration.shared_counts import SharedCounts, counted_in
 from skforge.acceleration.tally import Tally
 
 #: Methods that change no prediction of their Booster.
@@ -82,6 +85,61 @@ def test_tallies_add_up():
     assert tally.by_library == {2: [3, 9, 1.5]}
     assert tally.by_kernels == {2: [2, 6, 0.5]}
     assert (tally.differed, tally.whys) == (1, {"a": 2, "b": 1})
+
+
+def _no_listeners(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Keep what is counted from others' folders."""
+    listeners: list[Any] = []
+    for module in (tally_of, shared_counts):
+        monkeypatch.setattr(module, "LISTENERS", listeners)
+    return listeners
+
+
+def test_what_is_counted_in_a_folder_is_the_tally(tmp_path, monkeypatch):
+    _no_listeners(monkeypatch)
+    counts = SharedCounts()
+    counts.begin(tmp_path)
+    counts.begin(tmp_path)  # as after a fork
+    tally = Tally(("Forest", "predict"))
+    why = "a reason, " * 50
+    for rows in (0, 1, 1000, 1000):
+        tally.library(rows, 0.5, why[:150])
+        tally.kernels(rows, 0.25)
+        tally.untimed(rows, "")
+    tally.differs()
+    processes, totals = counted_in(tmp_path)
+    (read,) = totals.values()
+    assert processes == 1 and [*totals] == [("Forest", "predict")]
+    for name in ("by_library", "by_kernels", "alone", "differed", "whys"):
+        assert getattr(read, name) == getattr(tally, name), name
+    counts.begin(tmp_path)
+    tally.library(1, 0.5, why)  # longer than its place
+    assert counted_in(tmp_path)[0] == 2
+    assert counted_in(tmp_path / "none") == (0, {})
+
+
+def test_a_folder_that_is_gone_ends_the_counting(tmp_path, monkeypatch):
+    listeners = _no_listeners(monkeypatch)
+    counts = SharedCounts()
+    counts.begin(tmp_path / "gone")
+    assert len(listeners) == 1
+    assert Tally().library(1, 0.5, "") == 1
+    assert listeners == []
+
+
+def test_another_kernel_is_measured_anew():
+    tally = Tally()
+    tally.library(8, 0.5, "")
+    for _ in range(3):
+        tally.kernels(8, 0.7)
+    assert not tally.pays(8, 0.1)
+    assert tally.spent(8, 0.1) == pytest.approx(0.5 + 3 * 0.6)
+    tally.renew()
+    assert tally.pays(8, 0.1) and tally.spent(8, 0.1) == 0.5
+    assert tally.saved() == pytest.approx(1.5 - 2.1)
+    total = Tally()
+    total.add(tally)
+    assert (total.before[:2], total.saved()) == ([3, 24], tally.saved())
 
 
 def test_the_report_is_a_table():
