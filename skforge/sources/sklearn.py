@@ -42,7 +42,8 @@ class SklearnSource(Source):
     @classmethod
     def traces(cls, model: Any) -> list[Any]:
         # gradient boosting multiplies each tree's leaves by it in every call
-        traces = [model.learning_rate] if "init_" in vars(model) else []
+        known = vars(model)  # a program may set an init_ of its own on any model
+        traces = [known.get("learning_rate")] if "init_" in known else []
         for name in _FITTED:
             value = vars(model).get(name)
             traces.append(value)

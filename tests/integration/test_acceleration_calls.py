@@ -17,7 +17,8 @@ from sklearn.base import clone
 import skforge
 from skforge.acceleration import api
 from skforge.acceleration.kernels import unlike
-from skforge.acceleration.records import record_of
+from skforge.acceleration.records import GONE, record_of
+from skforge.sources.sklearn import SklearnSource
 from tests.accelerated_models import (
     EAGER,
     FRAME,
@@ -158,9 +159,11 @@ def test_a_model_in_a_mapped_file_is_left_without_a_complaint(eager, tmp_path, c
     assert by_kernels(model) == 0
 
 
-def test_what_cannot_be_read_tells_nothing_when_it_goes(eager, capsys, caplog):
+def test_what_cannot_be_read_tells_nothing_when_it_goes(
+    eager, capsys, caplog, monkeypatch
+):
     model = forest()
-    model.init_ = None  # as a model of gradient boosting has it
+    monkeypatch.setattr(SklearnSource, "traces", lambda model: model.no_attribute)
     for _ in range(3):
         model.predict(X)
     gc.collect()

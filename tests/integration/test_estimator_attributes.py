@@ -263,6 +263,12 @@ def test_parameters_that_no_prediction_depends_on_are_no_change():
         pickle.dumps(one)
 
 
+def test_a_forest_may_have_an_attribute_of_gradient_boosting():
+    model = fresh("forest")
+    model.init_ = None  # a program's own
+    np.testing.assert_array_equal(plain(model).fit(X).predict(X), model.predict(X))
+
+
 @pytest.mark.parametrize("way", ["update", "rollback_one_iter"])
 def test_rounds_of_lightgbm_are_counted(way):
     data = lgb.Dataset(X, Y)
