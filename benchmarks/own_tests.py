@@ -1,12 +1,13 @@
 """The libraries' own tests, with and without ``skforge run``.
 
     python -m benchmarks.own_tests --output benchmarks/results
+    python -m benchmarks.own_tests --tests LightGBM/tests/python_package_test
 
 Each file of tests runs twice, as it is installed: under ``python -m pytest`` and under
 ``skforge run -m pytest``, with models compiled in their first call; see
 ``own_tests_plugin.py``. Every test has to end as it does without, or the script ends
-with 1. The tests of XGBoost and LightGBM that are not installed with them are not
-run; ``own_tests_shipped.py`` has those that are.
+with 1. ``own_tests_shipped.py`` has what XGBoost installs; no package brings the test
+files of XGBoost and LightGBM: give the folders of a clone, of the installed release.
 """
 
 from __future__ import annotations
@@ -58,6 +59,19 @@ PLUGINS = (
 )
 
 
+def fetched(folders: list[Path]) -> dict[str, list[str]]:
+    """Return a suite for each file of tests; its name begins with the library's."""
+    files = [file for one in folders for file in sorted(one.rglob("test_*.py"))]
+    return {f"{_library(file)}, {file.stem}": [str(file.resolve())] for file in files}
+
+
+def _library(file: Path) -> str:
+    """Return the library that a file of tests imports."""
+    text = file.read_text(encoding="utf-8")
+    names = {"import lightgbm": "LightGBM", "import xgboost": "XGBoost"}
+    return next((names[line] for line in names if line in text), file.parent.name)
+
+
 def started(suite: list[str], accelerated: bool, folder: Path) -> Any:
     """Start a file of tests; ``ended`` waits for it."""
     ours = ["-m", "skforge", "run"] if accelerated else []
@@ -67,7 +81,8 @@ def started(suite: list[str], accelerated: bool, folder: Path) -> Any:
         "PYTHONPATH": str(ROOT),
         "OWN_TESTS": str(folder / f"{accelerated}.json"),
         "SKFORGE_CACHE_DIR": str(folder / "cache"),
-        "OMP_NUM_THREADS": "1",  # threads that wait for each other take minutes here
+        # threads that wait for each other take minutes on a busy machine
+        **{"OMP_NUM_THREADS": "1", "LOKY_MAX_CPU_COUNT": "1"},
     }
     with (folder / f"{accelerated}.log").open("wb") as told:
         return subprocess.Popen(
@@ -87,11 +102,11 @@ def ended(process: Any, accelerated: bool, folder: Path) -> Document:
     return document
 
 
-def compared(name: str) -> Document:
+def compared(name: str, suite: list[str]) -> Document:
     """Run a suite on both sides; return what is counted, and the tests that differ."""
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
-        sides = {side: started(SUITES[name], side, folder) for side in (False, True)}
+        sides = {side: started(suite, side, folder) for side in (False, True)}
         usual, ours = (ended(sides[side], side, folder) for side in (False, True))
         told = (folder / "True.log").read_text()
     before, after = usual["outcomes"], ours["outcomes"]
@@ -144,15 +159,18 @@ def page(document: Document) -> str:
 
 def main(
     only: Annotated[str, typer.Option(help="Parts of names of tests.")] = "",
+    tests: Annotated[
+        list[Path] | None, typer.Option(help="Folders of a library's own tests.")
+    ] = None,
     output: Annotated[Path | None, typer.Option(help="Folder of results.")] = None,
 ) -> None:
     """Run; print and write what is run now and what is there of other tests."""
     lines = [] if output is None else stored(output, "own_tests").get("lines", [])
-    for suite in SUITES:
-        if not chosen(suite, parts(only)):
+    for name, suite in (fetched(tests) if tests else SUITES).items():
+        if not chosen(name, parts(only)):
             continue
-        known = {**{one["name"]: one for one in lines}, suite: compared(suite)}
-        lines = [known[name] for name in SUITES if name in known]
+        known = {**{one["name"]: one for one in lines}, name: compared(name, suite)}
+        lines = [known[one] for one in dict.fromkeys([*SUITES, *known]) if one in known]
         document = {"machine": machine(), "lines": lines}
         publish(output, "own_tests", document, page)
     print(*tests_table({"lines": lines}), sep="\n")
