@@ -17,7 +17,7 @@ from sklearn.base import clone
 import skforge
 from skforge.acceleration import api
 from skforge.acceleration.kernels import unlike
-from skforge.acceleration.records import GONE, record_of
+from skforge.acceleration.records import record_of
 from skforge.sources.sklearn import SklearnSource
 from tests.accelerated_models import (
     EAGER,
