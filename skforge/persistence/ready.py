@@ -85,9 +85,7 @@ def _dicts_code(key: str, digest: str) -> Any:
     names, _, binary = _code_of(key, digest).partition(b"\n")
     known = symbols(*dict_reader.CLASSES)
     code = LoadedCode(names.decode().split(), binary, known)
-    function = dict_reader.function_at(code.address("skf_read"))
-    function.code = code  # which it needs
-    return function
+    return dict_reader.function_of(code)
 
 
 #: Packages whose rows take a whole model: who has imported one may have such rows.

@@ -329,14 +329,19 @@ class Encoder:
         #: What the code reads, behind the number of rows and their address.
         self.slots = struct.pack(f"{len(sizes) + len(self._data)}q", *sizes, *addresses)
 
+    @cached_property
+    def _code(self) -> MachineCode:
+        return _encoder_code()
+
     @property
     def address(self) -> int:
-        return _encoder_code().address("skf_encode")
+        """Return where its function is while this object lives."""
+        return self._code.address("skf_encode")
 
     def encode(self, rows: Array) -> None:
         """Encode C-contiguous float32 rows in place; categories hold bits of hashes."""
         slots = struct.pack("2q", len(rows), address_of(rows)) + self.slots
-        _encoder_code().function("skf_encode")(slots, None, 1)
+        self._code.function("skf_encode")(slots, None, 1)
 
 
 #: Most rows of an entry of objects, and those of a method: it holds the lock.

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from skforge._typing import Float64s
+
+if TYPE_CHECKING:
+    from skforge.runtime.loading import LoadedCode
 
 #: Values that are read while the interpreter's lock is held: about 0.5 ms.
 VALUES_AT_ONCE = 1 << 16
@@ -22,12 +25,15 @@ VALUES_AT_ONCE = 1 << 16
 CLASSES = dict, str, float, int, bool
 
 
-def function_at(address: int) -> Any:
+def function_of(code: LoadedCode) -> Any:
+    """Return the function that reads dicts; it keeps its code."""
     size, void_p = ctypes.c_int64, ctypes.c_void_p
     kind = ctypes.PYFUNCTYPE(
         size, ctypes.py_object, size, size, size, void_p, void_p, void_p, size, void_p
     )
-    return kind(address)
+    function = kind(code.address("skf_read"))
+    function.code = code  # type: ignore[attr-defined]
+    return function
 
 
 class DictReader:

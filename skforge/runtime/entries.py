@@ -96,8 +96,14 @@ class ShareTable:
         self._word.value = ctypes.addressof(held)
 
 
-class Holder:
+class Holder(bytearray):
+    """What an entry and its method belong to; its bytes are their definitions.
+
+    The collector of garbage clears its attributes, but not these.
+    """
+
     def __init__(self, table: KernelTable, sizes: EntrySizes, labels: Any) -> None:
+        super().__init__(2 * python_objects.DEFINITION)
         self.table, self.sizes, self.labels = table, sizes, labels
         self.jit: LoadedCode | None = None
         #: The method's owner while its entry may answer, and its function.
@@ -111,16 +117,18 @@ class Holder:
         self.function: Any = None
         self.kept: list[object] = []
 
-    def __reduce__(self) -> tuple[object, ...]:
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         """Pickle a method's holder so that the method is looked up by name again."""
         if self.function is None:
             raise TypeError("compiled entries cannot be pickled")
         return _ByName, ()
 
-    def define(self, symbol: str, flags: int, name: str, doc: str | None) -> Any:
+    def define(
+        self, number: int, symbol: str, flags: int, name: str, doc: str | None
+    ) -> Any:
         assert self.jit is not None
-        address = self.jit.address(symbol)
-        function, kept = python_objects.builtin(address, flags, name, doc, self)
+        what = self.jit.address(symbol), flags, name, doc
+        function, kept = python_objects.builtin(self, number, *what)
         self.kept.append(kept)
         return function
 
@@ -167,7 +175,7 @@ def open_entry(
             "skf_labels": ctypes.addressof(numbers),
         }
     )
-    return holder.define("skf_entry", python_objects.METH_O, "predict", None)
+    return holder.define(0, "skf_entry", python_objects.METH_O, "predict", None)
 
 
 def as_method(entry: Any, owner: object, function: FunctionType) -> Any:
@@ -190,9 +198,8 @@ def as_method(entry: Any, owner: object, function: FunctionType) -> Any:
     parameters = signature(function).parameters.values()
     names = [str(p.replace(annotation=Parameter.empty)) for p in parameters]
     doc = f"{function.__name__}({', '.join(names)})\n--\n\n{function.__doc__ or ''}"
-    return holder.define(
-        "skf_method", python_objects.METH_FASTCALL_KEYWORDS, function.__name__, doc
-    )
+    flags = python_objects.METH_FASTCALL_KEYWORDS
+    return holder.define(1, "skf_method", flags, function.__name__, doc)
 
 
 @lru_cache(maxsize=64)

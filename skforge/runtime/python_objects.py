@@ -57,16 +57,27 @@ class _MethodDef(ctypes.Structure):
     )
 
 
+#: Bytes that a builtin function reads until it is freed.
+DEFINITION = ctypes.sizeof(_MethodDef)
+
+
 def builtin(
-    address: int, flags: int, name: str, doc: str | None, owner: Any
+    owner: bytearray, number: int, address: int, flags: int, name: str, doc: str | None
 ) -> tuple[Any, object]:
-    """Return compiled code as a method of ``owner``, and what must outlive it."""
+    """Return compiled code as a method of ``owner``, and what must outlive it.
+
+    The owner's bytes from ``number * DEFINITION`` on are its definition, which Python
+    reads once more when it frees the method. That may be after the collector of garbage
+    has cleared attributes and objects of ctypes, which therefore must not have it.
+    """
     texts = name.encode(), None if doc is None else doc.encode()
-    definition = _MethodDef(texts[0], address, flags, texts[1])
+    definition = _MethodDef.from_buffer(owner, number * DEFINITION)
+    definition.name, definition.doc = texts
+    definition.function, definition.flags = address, flags
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype = ctypes.py_object
     make.argtypes = (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
-    return make(ctypes.addressof(definition), owner, None), (definition, texts)
+    return make(ctypes.addressof(definition), owner, None), texts
 
 
 def is_known_python() -> bool:

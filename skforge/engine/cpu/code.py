@@ -53,4 +53,6 @@ class MachineCode(LoadedCode):
         function = self._functions.get(name)
         if function is None:
             function = self._functions[name] = _PROTOTYPE(self.address(name))
+            # it may outlive this object
+            function.loaded = self.loaded  # type: ignore[attr-defined]
         return function

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from skforge.compiler.target import Target
 from skforge.engine.cpu.programs import key_of, program
 from skforge.runtime import dict_reader, object_cache
-from skforge.runtime.dict_reader import CLASSES, function_at
+from skforge.runtime.dict_reader import CLASSES, function_of
 from skforge.runtime.python_objects import is_known_python, symbols
 
 if TYPE_CHECKING:
@@ -30,9 +30,7 @@ def _routines() -> Sequence[Routine]:
 def _reader() -> Any:
     if not is_known_python():
         return None
-    jit = program(_FACTS, _routines, Target.host(), symbols(*CLASSES))
-    _reader.jit = jit  # type: ignore[attr-defined]  # keeps the code
-    return function_at(jit.address("skf_read"))
+    return function_of(program(_FACTS, _routines, Target.host(), symbols(*CLASSES)))
 
 
 def cached_reader() -> tuple[str, str] | None:
