@@ -69,6 +69,14 @@ def test_a_fault_is_found_by_a_test_that_passes_without_it(tree, tmp_path):
     assert (tree / "skforge/grid.py").read_text("utf-8") == CODE
 
 
+def test_a_fault_that_keeps_tests_from_starting_is_found(tree, tmp_path):
+    conftest = "from skforge.grid import least\n\nassert least(7)\n"
+    (tree / "tests/unit/conftest.py").write_text(conftest, encoding="utf-8")
+    copy = mutants.Copy(tmp_path / "copy", hang=600)
+    outcome = mutants.tried(copy, _fault(tree, "8", "7"), HOW)
+    assert (outcome.ring, outcome.test) == ("core", "does not start")
+
+
 def test_a_fault_that_no_test_fails_is_said(tree, tmp_path):
     copy = mutants.Copy(tmp_path / "copy", hang=600)
     outcome = mutants.tried(copy, _fault(tree, "n - 3", "(n + 3)"), HOW)

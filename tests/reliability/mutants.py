@@ -60,8 +60,10 @@ MOST_FIRST = 12
 WHOLE = "tests/core/", "tests/unit/test_answers_by_reference.py"
 
 _NOT_COPIED = ".git", ".venv", "__pycache__", ".*_cache", ".hypothesis", "_build"
-#: pytest's statuses if all passed, if it failed itself, and if there was none to run.
-_PASSED, _INTERNAL, _NONE = 0, 3, 5
+#: pytest's statuses if all passed, and if there was none to run.
+_PASSED, _NONE = 0, 5
+#: What it says, by its status, of a fault that keeps it from starting.
+_NO_START = {3: "pytest_sessionstart", 4: "while loading conftest"}
 #: What a fault does to pytest, and not to a test.
 _OTHERS = "hangs", "does not start"
 
@@ -147,12 +149,10 @@ class Copy:
                 return failures.read_text(encoding="utf-8").splitlines()[0]
             if status not in (_PASSED, _NONE):
                 output.seek(0)
-                if status == _INTERNAL and "pytest_sessionstart" in output.read():
+                text = output.read()
+                if status in _NO_START and _NO_START[status] in text:
                     return _OTHERS[1]
-                output.seek(0)
-                raise NotRunError(
-                    f"pytest ended with {status}: {output.read()[-2000:]}"
-                )
+                raise NotRunError(f"pytest ended with {status}: {text[-2000:]}")
         return ""
 
     def _environment(self, failures: Path, temporary: Path) -> dict[str, str]:
