@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from skforge.engine import hashed_rows
 from skforge.engine.entry import mappings
+from skforge.rows import hashed_rows
 from skforge.runtime import entries, python_objects
 from skforge.runtime.facts import c_address
 
