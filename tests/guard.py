@@ -14,8 +14,10 @@ import pytest
 
 from skforge.compiler.cost.profile import MachineProfile
 from skforge.compiler.target import Target
+from skforge.engine import mlas_routine
 from skforge.engine.cpu import jit
 from skforge.engine.machine import Measured
+from skforge.outputs import graph, mlas
 from skforge.runtime import elf
 
 MESSAGE = (
@@ -53,6 +55,9 @@ def parts_alone() -> Iterator[None]:
         return fail
 
     with pytest.MonkeyPatch.context() as patch:
+        # what engines of other tests have put in their place
+        patch.setattr(graph, "MACHINE_CODE", {})
+        patch.setattr(mlas, "FUNCTIONS", {**mlas_routine.NUMPY})
         for owner, name, what in PLACES:
             if hasattr(owner, name):  # os has no fork on Windows
                 patch.setattr(owner, name, failing(what))

@@ -12,7 +12,7 @@ import os
 import struct
 from pathlib import Path
 
-from skforge.acceleration.tally import LISTENERS, Counted, Tally, Totalled, Totals
+from skforge.acceleration.tally import LISTENERS, CallKind, Tally, Totalled, Totals
 
 #: A slot has the text of what is counted, then calls, rows and seconds.
 _SLOT, _NUMBERS, _TEXT = 256, struct.Struct("=3d"), 232
@@ -26,7 +26,7 @@ class SharedCounts:
     def __init__(self) -> None:
         self.folder: Path | None = None
         #: Where the slot of each is, and its sums.
-        self._sums: dict[Counted, tuple[int, Totalled]] = {}
+        self._sums: dict[CallKind, tuple[int, Totalled]] = {}
         self._map: mmap.mmap | None = None
 
     def begin(self, folder: Path) -> None:
@@ -35,7 +35,7 @@ class SharedCounts:
         if self.add not in LISTENERS:
             LISTENERS.append(self.add)
 
-    def add(self, counted: Counted, rows: int, seconds: float) -> None:
+    def add(self, counted: CallKind, rows: int, seconds: float) -> None:
         slot = self._sums.get(counted) or self._new(counted)
         if slot is None or self._map is None:
             return
@@ -45,7 +45,7 @@ class SharedCounts:
         sums[2] += seconds
         _NUMBERS.pack_into(self._map, start + _TEXT, *sums)
 
-    def _new(self, counted: Counted) -> tuple[int, Totalled] | None:
+    def _new(self, counted: CallKind) -> tuple[int, Totalled] | None:
         start = len(self._sums) * _SLOT
         if start >= _SLOTS * _SLOT:
             return None

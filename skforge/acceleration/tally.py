@@ -8,10 +8,10 @@ from typing import TypeAlias
 #: Calls, rows and seconds of one size of batches.
 Totalled: TypeAlias = list[float]
 #: A model's class, a method, a side, the bits of the number of rows, and a reason.
-Counted: TypeAlias = tuple[str, str, str, int, str]
+CallKind: TypeAlias = tuple[str, str, str, int, str]
 
 #: What is told of each count, with its rows and seconds.
-LISTENERS: list[Callable[[Counted, int, float], None]] = []
+LISTENERS: list[Callable[[CallKind, int, float], None]] = []
 
 
 class Tally:

@@ -19,12 +19,12 @@ from skforge.outputs import mlas
 if TYPE_CHECKING:
     from skforge.compiler.ir.lir.nodes import Function
 
-_NUMPY = {"exp": mlas.exp, "logistic": mlas.logistic}
+NUMPY = {"exp": mlas.exp, "logistic": mlas.logistic}
 
 
 def install() -> None:
     """Let graphs compute with machine code from now on."""
-    mlas.FUNCTIONS.update({name: partial(_computed, name) for name in _NUMPY})
+    mlas.FUNCTIONS.update({name: partial(_computed, name) for name in NUMPY})
 
 
 def load() -> None:
@@ -39,8 +39,8 @@ def _computed(name: str, x: Array) -> Array:
     try:
         routine(_function, name)(1, x.size, x, out)
     except CompilerError:  # NumPy needs no compiler
-        mlas.FUNCTIONS.update(_NUMPY)  # to try again in each call would take longer
-        return _NUMPY[name](x)
+        mlas.FUNCTIONS.update(NUMPY)  # to try again in each call would take longer
+        return NUMPY[name](x)
     return out
 
 
