@@ -130,9 +130,11 @@ def build_hir(
     tiled: HirCache | None = None,
     kind: ScheduleKind = "cpu",
     element: mir.Element = "accumulator",
+    hashes: bool = False,
 ) -> PredictEnsemble:
     """Bind a schedule to a kind of target and lay out the trees as it asks.
 
+    With ``hashes``, the kernel makes its rows of those with hashes of categories.
     Raises ScheduleError if schedule, forest and representation do not fit.
     """
     nest = bind(schedule, forest.n_trees, kind)
@@ -161,7 +163,8 @@ def build_hir(
         if bound.marked(nest.loops, Quantize):
             plan = representation.plan_codes
             codes = cache.once(("codes", plan), lambda: plan(normal))
-        hir = PredictEnsemble(normal, tiles, nest, reduction, comparison, codes, cache)
+        how = reduction, comparison, codes, cache, hashes
+        hir = PredictEnsemble(normal, tiles, nest, *how)
         representation.check_tiles(nest)
         in_lanes = bound.vectorizes_trees(nest.loops)
         in_blocks = not in_lanes and representation.takes_blocks(nest)

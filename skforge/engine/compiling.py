@@ -26,13 +26,20 @@ SCRATCH_BYTES = 64 << 20
 
 
 class ScheduleLowering:
-    def __init__(self, forest: Forest, target: Target, reduction: Reduction) -> None:
-        self._forest, self._target = forest, target
+    def __init__(
+        self,
+        forest: Forest,
+        target: Target,
+        reduction: Reduction,
+        hashes: bool = False,
+    ) -> None:
+        self._forest, self._target, self._hashes = forest, target, hashes
         self._reduction: Reduction = reduction
         self._hir = HirCache()
 
     def bind(self, schedule: Schedule, element: mir.Element) -> PredictEnsemble:
-        how = self._reduction, self._hir, self._target.schedule_kind, element
+        kind = self._target.schedule_kind
+        how = self._reduction, self._hir, kind, element, self._hashes
         return build_hir(self._forest, schedule, *how)
 
     def lowered(self, schedule: Schedule, element: mir.Element) -> Lowered:

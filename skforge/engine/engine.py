@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
+from skforge._compat import cached_property
 from skforge._typing import Array
 from skforge.compiler.backend import backend_of, on_device
 from skforge.compiler.target import Target
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from skforge.compiler.cost.estimate import CostEstimate
     from skforge.compiler.ir.hir.nodes import Reduction
     from skforge.compiler.ir.mir.nodes import Element
+    from skforge.engine.hash_kernels import HashKernels
 
 #: Raw scores; the source's number of each leaf, CatBoost's bias included; the row of
 #: ``leaf_value`` and the value of each leaf; raw scores of some rounds; SHAP values.
@@ -164,6 +166,33 @@ class Engine(ByRound, Explained):
         forest = self.compiler.forest
         self.compiler.store = KernelStore(forest, self.target, self.reduction)
 
+    @cached_property
+    def hash_kernels(self) -> HashKernels | None:
+        """Kernels of rows with hashes of categories; None if there can be none."""
+        if not self.forest.is_encoded or not backend_of(self.target).native:
+            return None
+        from skforge.engine.hash_kernels import HashKernels, tests_bytes
+
+        forest, how = self.compiler.forest, (self.target, self.reduction)
+        if not self._adds or not tests_bytes(forest):
+            return None
+        cache = KernelCache(forest, *how, hashes=True)
+        if self.compiler.store is not None:
+            cache.store = KernelStore(forest, *how, hashes=True)
+        return HashKernels(self.kernels, cache)
+
+    def seek_hash_kernel(self, n_rows: int, n_jobs: int | None) -> None:
+        """Compile the kernel that takes hashes of so many rows, if there is one."""
+        known = self.hash_kernels
+        if known is not None and n_rows >= known.least_rows:
+            known.seek(self._share(n_rows, n_jobs).number)
+
+    def warm_up_hashes(self, batch_sizes: ArrayLike | None) -> None:
+        if (known := self.hash_kernels) is not None:
+            of_blocks = known.number(FEW_ROWS)  # entries take rows block by block
+            for number in (*self._ranges_of(batch_sizes), of_blocks):
+                known.seek(number)
+
     def check_schedules(self) -> None:
         """Raise ``ScheduleError`` now if a schedule does not fit, not on a call."""
         for schedule in dict.fromkeys(self.schedules.values()):
@@ -251,6 +280,7 @@ class Engine(ByRound, Explained):
         classes: Any = None,
         limit: float = float("inf"),
         by_column: bool | None = None,
+        hashes: bool = False,
     ) -> Any:
         """Return a compiled function of one argument, or None if there cannot be one.
 
@@ -278,6 +308,9 @@ class Engine(ByRound, Explained):
         by_column : bool, default=None
             Whether predictions of several columns lie in memory column by column; None:
             as the source's do, and raw scores row by row.
+        hashes : bool, default=False
+            Whether it takes rows with hashes of categories, of sizes whose kernels
+            :meth:`seek_hash_kernel` has compiled.
 
         Returns
         -------
@@ -306,10 +339,14 @@ class Engine(ByRound, Explained):
         shares = self._shares.table(threads) if threads > 1 else None
         kind = entries.kind_of(forest, made, refused, limit)
         kind = replace(kind, shared=bool(shares))
-        ranges, most = self.kernels.first_rows, self._most_entry_rows
-        sizes = entries.sizes_of(forest, ranges, most)
+        kernels = self.hash_kernels if hashes else self.kernels
+        if kernels is None:
+            return None
+        width = forest.n_columns if hashes else forest.n_features
+        ranges, most = kernels.first_rows, self._most_entry_rows
+        sizes = entries.sizes_of(forest, width, ranges, most)
         labels = classes if output == "labels" else None
-        table, target = self.kernels.table, self.target
+        table, target = kernels.table, self.target
         try:
             return entries.build_entry(kind, sizes, table, target, labels, shares)
         except UntracedError:  # arrays compute what a graph makes of scores

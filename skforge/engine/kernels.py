@@ -160,8 +160,15 @@ class KernelStore:
     with its kernel stored, and in .94 s without (two cores of Emerald Rapids).
     """
 
-    def __init__(self, forest: Forest, target: Target, reduction: Reduction) -> None:
+    def __init__(
+        self,
+        forest: Forest,
+        target: Target,
+        reduction: Reduction,
+        hashes: bool = False,
+    ) -> None:
         self._forest, self._target, self._reduction = forest, target, reduction
+        self._hashes = hashes
 
     def find(self, schedule: Schedule, element: Element) -> StoredKernel | None:
         if not self._keeps(schedule):
@@ -227,7 +234,8 @@ class KernelStore:
         forest, target = self._forest.content_hash(), self._target
         code = code_facts(target)
         width = str(target.vector_bits)  # cores and caches change the schedule alone
-        return (object_cache.sources(), *code, width, self._reduction, forest)
+        how = width, self._reduction, *["hashes"] * self._hashes
+        return (object_cache.sources(), *code, *how, forest)
 
 
 _caches: weakref.WeakSet[KernelCache] = weakref.WeakSet()
@@ -243,8 +251,19 @@ if hasattr(os, "register_at_fork"):
 
 
 class KernelCache:
-    def __init__(self, forest: Forest, target: Target, reduction: Reduction) -> None:
-        self.forest, self._target = forest, target
+    """Compiles the kernels of a forest; ``hashes``: of rows with hashes of categories.
+
+    These have the columns of the source.
+    """
+
+    def __init__(
+        self,
+        forest: Forest,
+        target: Target,
+        reduction: Reduction,
+        hashes: bool = False,
+    ) -> None:
+        self.forest, self._target, self._hashes = forest, target, hashes
         self._reduction: Reduction = reduction
         self._kernels: dict[tuple[Schedule, Element], AnyKernel] = {}
         #: The schedule that finds leaves in place of each.
@@ -309,7 +328,8 @@ class KernelCache:
     def _lowering(self) -> ScheduleLowering:
         from skforge.engine.compiling import ScheduleLowering
 
-        return ScheduleLowering(self.forest, self._target, self._reduction)
+        how = self._target, self._reduction, self._hashes
+        return ScheduleLowering(self.forest, *how)
 
     def bind(
         self, schedule: Schedule, element: Element = "accumulator"

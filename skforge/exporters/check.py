@@ -7,14 +7,13 @@ import ctypes
 from contextlib import suppress
 from dataclasses import dataclass
 from io import StringIO
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge._typing import Array, Int32s, Uint64s
-from skforge.engine.entry.encoder_tables import ARRAYS, SIZES, tables_of
+from skforge._typing import Array, Uint64s
+from skforge.compiler.binning.encoder_tables import known_hashes
 from skforge.engine.entry.hashing_routines import KM
 from skforge.engine.explanations.contributions import ContributionKernels
 from skforge.engine.rows import forest_rows
@@ -258,7 +257,7 @@ def draw_cells(hashed: HashedCategories, rows: Array) -> NDArray[np.object_]:
     cells = numbers.astype(object)
     places = np.flatnonzero(hashed.is_category)
     most = max(_FEWEST_KNOWN, _MOST_KNOWN // max(1, len(places)))
-    known = _known_hashes(hashed)
+    known = known_hashes(hashed)
     for place in places:
         some = random.permutation(known[place])[:most].tolist()
         texts = [_text_of(each, random) for each in some] or [""]
@@ -272,26 +271,6 @@ def draw_cells(hashed: HashedCategories, rows: Array) -> NDArray[np.object_]:
 
 
 _LETTERS = 'abc xyz,"-_.0123456789é€日'
-
-
-def _known_hashes(hashed: HashedCategories) -> list[Int32s]:
-    """Return the hashes of each column that the model has, as far as they stand alone.
-
-    Those that occur only together with others cannot be told from the model.
-    """
-    sizes, arrays = tables_of(hashed)
-    a = dict(zip(ARRAYS, arrays, strict=True))
-    columns = a["value_column"][: sizes[SIZES.index("n_ranked")]].tolist()
-    found: list[list[Int32s]] = [[] for _ in hashed.is_category]
-    ends = np.append(a["slot_start"], len(a["slot_hash"])).tolist()
-    for column, slots in zip(2 * columns, pairwise(ends), strict=True):
-        some = slice(*slots)
-        found[column].append(a["slot_hash"][some][a["slot_rank"][some] > 0])
-    for place in np.flatnonzero(hashed.part_kind == categories.EQUAL):
-        column = hashed.part_column[place]
-        found[column].append(hashed.part_value[place : place + 1])
-    none = np.zeros(0, np.int32)
-    return [np.unique(np.concatenate([none, *hashes])) for hashes in found]
 
 
 def _text_of(wanted: int, random: np.random.Generator) -> str:

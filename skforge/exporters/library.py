@@ -12,6 +12,8 @@ from typing import TypeAlias
 
 import numpy as np
 
+from skforge.compiler.binning.encoder_routines import encoder
+from skforge.compiler.binning.encoder_tables import SIZES, tables_of
 from skforge.compiler.codegen.llvm.emitter import emit_llvm
 from skforge.compiler.defaults.cpu import contribution_schedules, default_schedules
 from skforge.compiler.defaults.walks import walking_schedules
@@ -23,8 +25,6 @@ from skforge.compiler.system import heap_texts
 from skforge.compiler.target import Target
 from skforge.engine.compiling import most_rows
 from skforge.engine.cpu.jit import emit_object, machine_attributes
-from skforge.engine.entry.encoder_routines import encoder
-from skforge.engine.entry.encoder_tables import SIZES, tables_of
 from skforge.engine.explanations.contributions import parts_of
 from skforge.engine.schedules import table_at
 from skforge.exceptions import TargetError, UnsupportedModelError

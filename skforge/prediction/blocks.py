@@ -37,17 +37,24 @@ def is_large(X: Any, made: int = 0) -> bool:
 
 
 def by_blocks(
-    X: Any, answer: Callable[[Any], Any], out: Array | None = None, made: int = 0
+    X: Any,
+    answer: Callable[[Any], Any],
+    out: Array | None = None,
+    made: int = 0,
+    most: int = 0,
 ) -> Array | None:
     """Write the answers to blocks of large rows to ``out``, or to a new array.
 
-    Return None if ``answer`` does for a block, which the source must read. Raise
-    ``InvalidInputError`` if ``out`` does not fit the answer; nothing is written then.
+    Blocks have ``most`` rows at most, or as many as fit; rows of ``made`` columns may
+    be made of them. Return None if ``answer`` does for a block, which the source must
+    read. Raise ``InvalidInputError`` if ``out`` does not fit the answer; nothing is
+    written then.
     """
     n_rows, width = X.shape
     # a multiple of the four values that CatBoost's exponential takes at a time, and of
     # the blocks of kernels
-    most = near_values() // made if made else BLOCK_VALUES // max(1, width)
+    fit = near_values() // made if made else BLOCK_VALUES // max(1, width)
+    most = most or fit
     step = max(64, most // 64 * 64)
     X = X.view(np.ndarray) if type(X) is np.memmap else X
     rows = getattr(X, "iloc", X)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
@@ -112,7 +113,7 @@ class OfEntries(AtDoor):
             return answer
         if (objects := self._of_objects.get(method)) is not None:
             given = objects_of(X) if type(X) is list else X
-            if (answer := self._by_objects(objects, given)) is not None:
+            if (answer := self._by_objects(objects, given, n_jobs)) is not None:
                 return answer
         read = None if blocks.is_large(X, self._made) else self.source.read(X)
         if read is None:
@@ -123,9 +124,15 @@ class OfEntries(AtDoor):
             warn(read[1])
         return answer
 
-    def _by_objects(self, entry: Entry, X: Any) -> Any:
+    def _by_objects(self, entry: Entry, X: Any, n_jobs: int | None) -> Any:
         """Answer by an entry of objects, which takes rows that fit L2 when made."""
-        if type(X) is not np.ndarray or not blocks.is_large(X, self._made):
+        if type(X) is not np.ndarray or X.ndim != 2:
+            return entry(X)
+        own: Any = getattr(entry, "args", (entry,))[0]  # of log_proba, that of scores
+        most = own.__self__.sizes.most_rows
+        if isinstance(self.module, CompiledModule):
+            self.module.seek_hash_kernel(min(len(X), most), n_jobs)
+        if len(X) <= most:
             return entry(X)
         sizes: list[int] = []  # of blocks, which the entry counts as calls
 
@@ -134,7 +141,7 @@ class OfEntries(AtDoor):
                 sizes.append(len(rows))
             return answered
 
-        answers = blocks.by_blocks(X, answer, made=self._made)
+        answers = blocks.by_blocks(X, answer, most=most)
         whole = answers is not None
         self.counters.take_back(len(sizes) - whole, 0 if whole else sum(sizes))
         return answers
@@ -170,7 +177,7 @@ class OfEntries(AtDoor):
         if entry is not None and self._direct and not self.arrays_meet(method, entry):
             entry = None
         self.entries[method] = entry
-        if entry is not None and (objects := self.source.entry_of_objects(entry)):
+        if entry is not None and (objects := self._entry_of_objects(method, entry)):
             self._of_objects[method] = objects
         log(INFO, "%s has %s compiled entry", method, "no" if entry is None else "a")
         self.offered.clear()  # the methods found so far lack the entry
@@ -186,11 +193,7 @@ class OfEntries(AtDoor):
         targets = output == "probabilities" and len(forest.output_sizes) > 1
         if refused is None or several or targets or method in self.by_leaves:
             return None
-        labels = self.classes if isinstance(self.classes, np.ndarray) else None
-        by_column = steps.by_column(forest.answers, output)
-        by_column |= source.answers.are_by_column(method)
-        how = {"n_jobs": n_jobs, "classes": labels, "limit": source.facts.limit}
-        how["by_column"] = by_column
+        how = self._how(method)
         entry: Entry | None = module.entry(output, refused, **how)
         # Batches that go to a GPU do not use the entry.
         most = min(CHECKED_ROWS, getattr(module, "gpu_min_rows", CHECKED_ROWS + 1) - 1)
@@ -211,6 +214,30 @@ class OfEntries(AtDoor):
                     return None
         self.counters.watch(entry)
         return entry
+
+    def _how(self, method: str) -> dict[str, Any]:
+        """Return the arguments of a method's entry."""
+        forest, source = self.forest, self.source
+        output = output_of(forest.answers, method)
+        labels = self.classes if isinstance(self.classes, np.ndarray) else None
+        by_column = steps.by_column(forest.answers, output)
+        by_column |= source.answers.are_by_column(method)
+        how = {"n_jobs": self.entry_jobs, "classes": labels}
+        return {**how, "limit": source.facts.limit, "by_column": by_column}
+
+    def _entry_of_objects(self, method: str, entry: Entry) -> Entry | None:
+        """Return the entry of objects of a model with categories, if it has one."""
+        if not self.forest.is_encoded:
+            return None
+        module, of_hashes, least = self.module, None, sys.maxsize
+        known = module.hash_kernels if isinstance(module, CompiledModule) else None
+        if self.source.facts.declines == "nothing" and known is not None:
+            output, how = output_of(self.forest.answers, method), self._how(method)
+            of_hashes = module.entry(output, "nothing", hashes=True, **how)
+            self.counters.watch(of_hashes)
+            least = known.least_rows
+        made: Entry | None = self.source.entry_of_objects(entry, of_hashes, least)
+        return made
 
     def _answering(self, method: str, n_jobs: int | None) -> Entry | None:
         source, of_scores = self.source, self.of_scores
@@ -281,6 +308,8 @@ class OfEntries(AtDoor):
         if self.by_leaves:
             self.leaf_answers.warm_up(batch_sizes)
         self.engine.warm_up(batch_sizes, n_jobs)
+        if isinstance(self.module, CompiledModule):
+            self.module.warm_up_hashes(batch_sizes)
         for method in methods:
             self._seek_entry(method, n_jobs)
         if contribs and self.forest.n_predicates:

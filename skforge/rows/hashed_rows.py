@@ -23,11 +23,11 @@ import numpy as np
 
 from skforge._compat import cached_property
 from skforge._typing import Array
+from skforge.compiler.binning.encoder_tables import tables_of
 from skforge.compiler.target import Target
 from skforge.engine.arrays import near_values
 from skforge.engine.cpu.code import MachineCode
 from skforge.engine.cpu.programs import program
-from skforge.engine.entry.encoder_tables import tables_of
 from skforge.engine.kernels import address_of
 from skforge.exceptions import InvalidInputError
 from skforge.forest import mistakes
@@ -108,8 +108,9 @@ class HashedRows:
         read = _write_objects(X, self._is_category, self._places, rows)
         return self._encoded(rows) if read else None
 
-    def entry(self, entry: Any) -> Any:
-        return entry_of_objects(entry, self._encoder, self._is_category)
+    def entry(self, entry: Any, of_hashes: Any = None, least: int = sys.maxsize) -> Any:
+        hashes = self._is_category, of_hashes, least
+        return entry_of_objects(entry, self._encoder, *hashes)
 
     def parts(self, X: Any) -> Sequence[Any]:
         return (self.rows(X),)
@@ -315,7 +316,7 @@ def read_objects(objects: Array, is_category: Array, places: Array, out: Array) 
 @lru_cache(maxsize=1)
 def _encoder_code() -> MachineCode:
     def write() -> Sequence[Function]:
-        from skforge.engine.entry.encoder_routines import encoder
+        from skforge.compiler.binning.encoder_routines import encoder
 
         return [encoder(Target.host())]
 
@@ -346,6 +347,8 @@ class Encoder:
 
 #: Most rows of an entry of objects, and those of a method: it holds the lock.
 _MOST_ROWS, _METHOD_ROWS = 1024, 64
+#: Fewer rows are those of a method, whose kernels are compiled by then.
+LEAST_ROWS = _METHOD_ROWS + 1
 
 
 def _most_rows(width: int) -> int:
@@ -353,20 +356,24 @@ def _most_rows(width: int) -> int:
     return max(_METHOD_ROWS, min(_MOST_ROWS, near_values() // width))
 
 
-def entry_of_objects(entry: Any, encoder: Encoder, is_category: Array) -> Any:
+def entry_of_objects(
+    entry: Any, encoder: Encoder, is_category: Array, of_hashes: Any, least: int
+) -> Any:
     """Return an entry that takes arrays of objects, before one that takes their rows.
 
-    It makes the rows of a forest with categories, and declines what
-    :func:`read_objects` does not read.
+    It makes the rows of a forest with categories, or of ``least`` rows only the hashes,
+    if the entry ``of_hashes`` takes them. It declines what :func:`read_objects` does
+    not read.
     """
-    inner = entry.__self__
+    inner, taker = entry.__self__, (entry if of_hashes is None else of_hashes).__self__
     places = np.arange(len(is_category), dtype=np.int32)
     slots = np.frombuffer(encoder.slots, np.int64)
     flags = np.ascontiguousarray(is_category)
     arrays = flags, places, slots
     words = (
         *(len(flags), slots[0], *(array.ctypes.data for array in arrays), len(slots)),
-        *(encoder.address, inner.jit.address("skf_entry")),
+        *(encoder.address, inner.jit.address("skf_entry"), least),
+        taker.jit.address("skf_entry"),
     )
     known = (ctypes.c_int64 * len(words))(*map(int, words))
 
@@ -380,8 +387,8 @@ def entry_of_objects(entry: Any, encoder: Encoder, is_category: Array) -> Any:
         known_at = {"skf_known": ctypes.addressof(known)}
         return _program("objects", write, {**others, **known_at})
 
-    most = _most_rows(int(slots[0]))
+    most = _most_rows(int(slots[0]) if of_hashes is None else len(flags))
     sizes = EntrySizes(len(flags), most, _METHOD_ROWS, most, ())
     made = open_entry(code, inner.table, sizes, ())
-    made.__self__.kept += [known, entry, encoder, arrays]
+    made.__self__.kept += [known, entry, encoder, arrays, of_hashes]
     return made

@@ -292,9 +292,9 @@ class Source:
     def _categories(self) -> FrameColumns:
         return FrameColumns(*about_categories(self.forest))
 
-    def entry_of_objects(self, entry: Any) -> Any:
+    def entry_of_objects(self, entry: Any, of_hashes: Any, least: int) -> Any:
         made = self.forest.is_encoded and self._plain is not None
-        return self._plain.entry(entry) if made else None
+        return self._plain.entry(entry, of_hashes, least) if made else None
 
     def read(self, X: Any) -> ReadArray | None:
         """Read common rows, and a warning; :meth:`takes` is to check the values."""

@@ -18,6 +18,7 @@ import pytest
 
 import skforge
 from skforge.compiler.backend import backend_of
+from skforge.compiler.binning import encoder_routines
 from skforge.compiler.codegen.llvm.emitter import emit_llvm
 from skforge.compiler.defaults.cpu import contribution_schedules
 from skforge.compiler.ir.lir.printer import print_lir
@@ -25,7 +26,6 @@ from skforge.compiler.target import Target
 from skforge.engine.compiling import ScheduleLowering
 from skforge.engine.cpu import worker_routines
 from skforge.engine.entry import (
-    encoder_routines,
     hashing_routines,
     mapping_routine,
     routines,

@@ -20,7 +20,7 @@ from sklearn.preprocessing import FunctionTransformer
 import skforge
 from skforge import compile_forest
 from skforge.cli.main import app
-from skforge.engine.entry.encoder_tables import SIZES, _pairs_of, tables_of
+from skforge.compiler.binning.encoder_tables import SIZES, _pairs_of, tables_of
 from skforge.exceptions import (
     InvalidInputError,
     InvalidModelError,

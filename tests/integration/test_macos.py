@@ -26,6 +26,7 @@ import skforge
 from skforge import CompiledForest
 from skforge.compiler import system
 from skforge.compiler import target as targets
+from skforge.compiler.binning.encoder_routines import encoder
 from skforge.compiler.codegen.llvm.emitter import emit_llvm
 from skforge.compiler.defaults.cpu import contribution_schedules
 from skforge.compiler.ir.lir.nodes import F32, Function
@@ -34,7 +35,6 @@ from skforge.compiler.target import Target
 from skforge.engine.cpu import threads, workers
 from skforge.engine.cpu.jit import emit_assembly, emit_object
 from skforge.engine.entry import entry, hashing_routines, mappings, routines
-from skforge.engine.entry.encoder_routines import encoder
 from skforge.engine.explanations import background, dependence_function
 from skforge.engine.sparse_function import function as sparse_function
 from skforge.exceptions import TargetError

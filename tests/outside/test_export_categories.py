@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import skforge
-from skforge.engine.entry.encoder_tables import tables_of
+from skforge.compiler.binning.encoder_tables import tables_of
 from skforge.exporters import library
 from skforge.forest.categories import ABOVE, ABOVE_OR_NAN, EQUAL, HASH
 from skforge.rows.hashed_rows import HashedRows

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from skforge.engine.entry.encoder_tables import _pairs_of
+from skforge.compiler.binning.encoder_tables import _pairs_of
 from skforge.forest.categories import MULTIPLIER
 
 

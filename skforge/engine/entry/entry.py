@@ -81,16 +81,16 @@ def kind_of(forest: Forest, steps: Steps, refused: Refused, limit: float) -> Ent
 
 
 def sizes_of(
-    forest: Forest, first_rows: Sequence[int], most_rows: int | None
+    forest: Forest, width: int, first_rows: Sequence[int], most_rows: int | None
 ) -> EntrySizes:
-    """Return the sizes of batches that pay.
+    """Return the sizes of batches that pay, of rows of ``width`` columns.
 
     ``first_rows`` are the least rows of each batch range.
     """
     work = max(1, int(forest.n_trees * max(1.0, forest.mean_depth())))
-    most = max(1, MAX_VALUES // max(forest.n_features, forest.n_outputs))
+    most = max(1, MAX_VALUES // max(width, forest.n_outputs))
     return EntrySizes(
-        n_features=forest.n_features,
+        n_features=width,
         most_rows=most if most_rows is None else min(most, most_rows),
         method_rows=max(1, METHOD_WORK // work),
         gil_rows=max(1, GIL_WORK // work),

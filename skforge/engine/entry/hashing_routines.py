@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from operator import or_
 
+from skforge.compiler.binning.encoder_tables import ARRAYS, SIZES
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder, b
 from skforge.compiler.ir.lir.nodes import F32, F64, I32, I64, U8, Buffer, Routine, Value
-from skforge.engine.entry.encoder_tables import ARRAYS, SIZES
 from skforge.engine.entry.routines import field, fields_of_array, give_if
 from skforge.runtime.python_objects import ARRAY_DATA, OB_TYPE
 
@@ -223,8 +223,9 @@ def body_of_objects() -> Routine:
     """Return the body of an entry that takes objects; see ``entry_of_objects``.
 
     ``skf_known`` has the number of columns and the width of rows, the addresses of
-    flags of categories, places and slots, the number of slots, and the addresses of
-    the encoder and of the entry that takes rows.
+    flags of categories, places and slots, the number of slots, the addresses of the
+    encoder and of the entry that takes rows, and the least rows and the address of an
+    entry that takes their hashes.
     """
     arg, most = Value("arg", I64), Value("most", I64)
     with Builder() as b:
@@ -232,29 +233,41 @@ def body_of_objects() -> Routine:
         ndarray = b.symbol("skf_ndarray")
         shape, strides, data, code = fields_of_array(arg, ndarray, decline)
         known = b.view("known", I64, b.symbol("skf_known"))
-        n, n_columns, width = shape[0], known[0], known[1]
+        n, n_columns = shape[0], known[0]
         objects = (code & 0xFFFF).eq(int.from_bytes(b"OO", "little"))
         decline(~(objects & shape[1].eq(n_columns) & (n > 0) & (n <= most)))
+        flags, places, slots, count, encode = (known[i] for i in range(2, 7))
         dims = b.local("dims", I64, 2)
-        dims[0], dims[1] = n, width
-        descr = b.call("skf_descr", b.const(_FLOAT32, I32))
-        zero = b.const(0, I32)
-        rows = b.call("skf_empty", b.const(2, I32), b.address(dims), descr, zero)
-        decline(rows.eq(0), error=True)
-        out = field(rows, ARRAY_DATA)
-        sizes = n, strides[0], strides[1], n_columns
-        flags, places, slots, count, encode, entry = (known[i] for i in range(2, 8))
-        read = b.call("skf_objects", data, *sizes, flags, places, width, out)
-        with b.when(read.ne(n)):
-            b.run("skf_decref", rows)
-            b.give(0)
         arguments = b.local("given", I64, MOST_SLOTS)
-        b.run("memcpy", b.address(arguments, 2), slots, count << 3)
-        arguments[0], arguments[1] = n, out
-        b.run(encode, b.address(arguments), b.const(0), b.const(1))
-        answer = b.call(entry, b.const(0), rows)
-        b.run("skf_decref", rows)
-        with b.when(answer.eq(b.symbol("skf_none"))):
+
+        def answer_of(entry: Value, width: Value, encodes: bool) -> Value:
+            dims[0], dims[1] = n, width
+            descr = b.call("skf_descr", b.const(_FLOAT32, I32))
+            zero = b.const(0, I32)
+            rows = b.call("skf_empty", b.const(2, I32), b.address(dims), descr, zero)
+            decline(rows.eq(0), error=True)
+            out = field(rows, ARRAY_DATA)
+            sizes = n, strides[0], strides[1], n_columns
+            read = b.call("skf_objects", data, *sizes, flags, places, width, out)
+            with b.when(read.ne(n)):
+                b.run("skf_decref", rows)
+                b.give(0)
+            if encodes:
+                b.run("memcpy", b.address(arguments, 2), slots, count << 3)
+                arguments[0], arguments[1] = n, out
+                b.run(encode, b.address(arguments), b.const(0), b.const(1))
+            answer = b.call(entry, b.const(0), rows)
+            b.run("skf_decref", rows)
+            return answer
+
+        none = b.symbol("skf_none")
+        with b.when(n >= known[8]):
+            answer = answer_of(known[9], n_columns, False)
+            with b.when(answer.ne(none)):
+                b.give(answer)
+            b.run("skf_decref", answer)
+        answer = answer_of(known[7], known[1], True)
+        with b.when(answer.eq(none)):
             b.run("skf_decref", answer)
             b.give(0)
         b.give(answer)

@@ -145,7 +145,9 @@ class ContributionKernels:
             return None
         kind = entries.kind_of(forest, Steps(), refused, limit)
         kind = replace(kind, n_outputs=forest.n_features + 1)
-        sizes = entries.sizes_of(forest, kernels.first_rows, ENTRY_ROWS)
+        sizes = entries.sizes_of(
+            forest, forest.n_features, kernels.first_rows, ENTRY_ROWS
+        )
         sizes = sizes._replace(gil_rows=max(1, entries.GIL_WORK // forest.n_nodes))
         return entries.build_entry(kind, sizes, kernels.table, self._host)
 

@@ -111,7 +111,8 @@ class PredictEnsemble:
     ``forest`` is normalised: all ordering predicates share ``comparison`` (LT or LE),
     equality tests are EQ, and category tests IN or MEMBER. ``n_rows`` is known only at
     call time. ``codes`` describes how rows are quantised, if they are. Layouts cache in
-    ``shared`` what depends only on the forest, for its other kernels.
+    ``shared`` what depends only on the forest, for its other kernels. With ``hashes``,
+    rows have the columns of the source, with hashes of categories in place of numbers.
     """
 
     forest: Forest
@@ -121,6 +122,7 @@ class PredictEnsemble:
     comparison: Literal["lt", "le"]
     codes: CodeTable | None = None
     shared: HirCache = field(default_factory=HirCache)
+    hashes: bool = False
 
 
 # ---------------------------------------------------------------- shapes of tiles

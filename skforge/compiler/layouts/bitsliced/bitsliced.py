@@ -8,6 +8,7 @@ the data that both read.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -15,17 +16,26 @@ import numpy as np
 from skforge.compiler.binning.rules import BlockRows, ReadingRules
 from skforge.compiler.binning.transpose import WIDE
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
+from skforge.compiler.ir.lir.nodes import Buffer
 from skforge.compiler.layouts import base as layouts
 from skforge.compiler.layouts.base import MakeCode
-from skforge.compiler.layouts.bitsliced import predicate_lines, sliced_layout
+from skforge.compiler.layouts.bitsliced import (
+    predicate_lines,
+    sliced_layout,
+    statistic_lines,
+)
 from skforge.compiler.layouts.bitsliced.predicate_table import (
     PredicateTable,
     TreeTileTests,
     plan_predicates,
     refusal,
 )
-from skforge.compiler.layouts.bitsliced.sliced_layout import slice_trees
+from skforge.compiler.layouts.bitsliced.sliced_layout import BlockOfBits, slice_trees
 from skforge.compiler.layouts.bitsliced.sliced_trees import GROUP, BitslicedLowering
+from skforge.compiler.layouts.bitsliced.statistic_lines import (
+    StatisticLowering,
+    StatisticTests,
+)
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 from skforge.schedule.bound import predicate_trees
@@ -43,7 +53,7 @@ def table_and_code(
     narrow = one_part and predicate_lines.narrows(forest, hir.comparison)
     tests = predicate_lines.narrowed(forest) if narrow else forest
     dtype = tests.threshold.dtype
-    shape = sliced_layout.BlockOfBits.of(forest, target, block, dtype)
+    shape = BlockOfBits.of(forest, target, block, dtype)
     # Layouts for other block sizes share the predicates and trees.
     registers, tile = shape.registers, predicate_trees(hir.nest.loops)
 
@@ -70,6 +80,40 @@ def table_and_code(
         return sliced
 
     return table, make
+
+
+def code_of_hashes(hir: PredictEnsemble, target: Target, block: int) -> MakeCode:
+    """Return what evaluates the tests of statistics on bytes that it makes."""
+    forest, order = hir.forest, hir.tiles.tree_order
+    numbers, hashed = statistic_lines.of_numbers(forest), forest.hashed
+    assert hashed is not None
+    tests = StatisticTests.of(forest, hir.comparison)
+    shape = BlockOfBits.of(forest, target, block, forest.threshold.dtype)
+    table, first = None, 0
+    line_of = np.empty(forest.n_predicates, np.int32)
+    if numbers.n_predicates:
+        table = plan_predicates(numbers, shape.registers)
+        line_of[forest.feature < forest.n_columns] = table.line_of
+        first = table.n_lines
+    line_of[tests.predicates] = first + np.arange(len(tests.predicates))
+    trees = slice_trees(forest, line_of, order, first + tests.n_lines)
+
+    def make(rules: ReadingRules, rows: BlockRows) -> BitslicedLowering:
+        sliced = BitslicedLowering(rules, trees, order, shape)
+        own = replace(rows, n_features=forest.n_columns)
+        lines: Buffer | None = None
+        if table is not None:
+            of_numbers = ReadingRules(numbers, rules.comparison, rules.model)
+            predicates = predicate_lines.PredicateLowering(of_numbers, table, shape)
+            predicates.scratch()
+            lines = sliced.scratch(rows)
+            predicates.evaluate(own, lines)
+        lines = lines or sliced.scratch(rows)
+        where = block, first, target
+        StatisticLowering(rules, hashed, tests, *where).evaluate(own, lines)
+        return sliced
+
+    return make
 
 
 class Bitsliced(layouts.BlockRepresentation):
@@ -109,6 +153,8 @@ class Bitsliced(layouts.BlockRepresentation):
             )
 
     def block_code(self, hir: PredictEnsemble, target: Target, block: int) -> MakeCode:
+        if hir.hashes:
+            return code_of_hashes(hir, target, block)
         return table_and_code(hir, target, block)[1]
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge._typing import Array, Bools, Int32s, Int64s, Uint64s
-from skforge.forest.categories import HASH, MULTIPLIER, HashedCategories
+from skforge.forest.categories import EQUAL, HASH, MULTIPLIER, HashedCategories
 
 #: Most flags beside the categories of a table, and most places of a table for each key,
 #: and for none.
@@ -161,6 +161,27 @@ def tables_of(hashed: HashedCategories) -> tuple[list[int], list[Array]]:
         hashed.n_features - hashed.n_columns,
     ]
     return sizes, data
+
+
+def known_hashes(hashed: HashedCategories, strange: bool = True) -> list[Int32s]:
+    """Return the hashes of each column that the model has, as far as they stand alone.
+
+    Those that occur only together with others cannot be told from the model. Without
+    ``strange`` ones, rows are looked up in the tables by ranks.
+    """
+    sizes, arrays = tables_of(hashed)
+    a = dict(zip(ARRAYS, arrays, strict=True))
+    n_ranked = sizes[SIZES.index("n_ranked")]
+    columns = a["value_column"][:n_ranked].tolist()
+    found: list[list[Int32s]] = [[] for _ in hashed.is_category]
+    ends = np.append(a["slot_start"], len(a["slot_hash"])).tolist()
+    slots = [slice(*pair) for pair in pairwise(ends)]
+    for column, some in zip((1 + strange) * columns, slots, strict=False):
+        found[column].append(a["slot_hash"][some][a["slot_rank"][some] > 0])
+    for place in np.flatnonzero(hashed.part_kind == EQUAL):
+        column = hashed.part_column[place]
+        found[column].append(hashed.part_value[place : place + 1])
+    return [_distinct(hashes) for hashes in found]
 
 
 def _hashes_of(c: _Combination) -> _Hashes:

@@ -7,18 +7,18 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.ir.lir.builder import Builder, b
-from skforge.compiler.ir.lir.nodes import F32, I32, I64, U8, Buffer, Value, Vec
-from skforge.compiler.ir.lir.types import scalar_of
-from skforge.compiler.target import Target
-from skforge.engine.entry.encoder_tables import (
+from skforge.compiler.binning.encoder_tables import (
     ARRAYS,
     KINDS,
     REGISTERS,
     SIZES,
     SPREAD,
 )
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.builder import Builder, b
+from skforge.compiler.ir.lir.nodes import F32, I32, I64, U8, Buffer, Value, Vec
+from skforge.compiler.ir.lir.types import scalar_of
+from skforge.compiler.target import Target
 from skforge.forest import categories
 
 #: Rows of a block, and those of a vector.
@@ -34,19 +34,23 @@ def encoder(target: Target) -> lir.Function:
     with Builder() as b, b.parallel((n + (BLOCK - 1)) // BLOCK) as block:
         first = block * BLOCK
         count = (n - first).min(BLOCK)
-        written = _Encoder(sizes, arrays, out, target.permuted_bytes >= BLOCK)
+        written = BlockEncoder(sizes, arrays, out, target)
 
         def rows() -> None:
             with b.loop(first, first + count) as r:
                 written.row(r)
 
-        b.if_(count < FEW, rows, lambda: written.block(first, count))
+        def together() -> None:
+            written.block(first, count)
+            written.write(first, count)
+
+        b.if_(count < FEW, rows, together)
     params: tuple[Value | Buffer, ...] = (n, out, *sizes.values(), *arrays.values())
     return lir.Function("skf_encode", params, b.finish())
 
 
-class _Encoder:
-    """Writes the encoding of a block of rows.
+class BlockEncoder:
+    """Makes the statistics of a block of rows, in ``bytes``, and writes them to rows.
 
     A *value* is what parts of combinations read: a hash, its rank, or a flag. A block
     has a line of each column, then of each value, and of each statistic, as bytes.
@@ -57,10 +61,10 @@ class _Encoder:
         sizes: dict[str, Value],
         arrays: dict[str, Buffer],
         out: Buffer,
-        permutes: bool,
+        target: Target,
     ) -> None:
         self.sizes, self.a, self.out = sizes, arrays, out
-        self.permutes = permutes
+        self.permutes = target.permuted_bytes >= BLOCK
         self.bits = b.view("bits", I32, b.address(out))
         self.lines = b.alloc("lines", I32, sizes["n_columns"] * BLOCK)
         self.values = b.alloc("values", I32, sizes["n_values"] * BLOCK)
@@ -69,6 +73,7 @@ class _Encoder:
         self.bytes = b.alloc("bytes", U8, sizes["n_statistics"] * BLOCK)
 
     def block(self, first: Value, count: Value) -> None:
+        """Make the statistics of up to ``BLOCK`` rows, a line of bytes for each."""
         sizes = self.sizes
         end = (count + (LANES - 1)) & -LANES
         row = first * sizes["width"]
@@ -100,7 +105,11 @@ class _Encoder:
         hashed = self._first_hashed()
         with b.loop(hashed, sizes["n_hashed"]) as c, b.loop(0, end, LANES // 2) as r:
             self._hashed(c, r, LANES // 2)
-        target = row + sizes["n_columns"]
+
+    def write(self, first: Value, count: Value) -> None:
+        sizes = self.sizes
+        end = (count + (LANES - 1)) & -LANES
+        target = first * sizes["width"] + sizes["n_columns"]
         whole = sizes["n_statistics"] & -LANES
         with b.loop(0, whole, LANES) as s, b.loop(0, end, LANES) as r:
             self._square(s, r, count, target + r * sizes["width"] + s)
