@@ -13,12 +13,12 @@ import numpy as np
 
 from skforge._typing import Array
 from skforge.compiler.binning.encoder_tables import known_hashes
+from skforge.engine.hashing import LEAST_ROWS, encoder_of
 from skforge.engine.kernels import AnyKernel, KernelCache, RangeKernels, raw_scores
 from skforge.exceptions import VerificationWarning, warn
 from skforge.forest.arrays import Comparison
 from skforge.forest.forest import Forest
 from skforge.forest.reference import draw_rows
-from skforge.rows.hashed_rows import LEAST_ROWS, Encoder
 from skforge.schedule.schedule import Schedule
 
 #: Rows that a kernel is compared on: blocks of any size, and a part of one.
@@ -114,5 +114,5 @@ def _drawn(forest: Forest) -> tuple[Array, Array]:
                     drawn = np.where(is_known, random.choice(known, len(some)), drawn)
                 some[:, column] = drawn.view(np.float32)
     hashes = np.ascontiguousarray(rows[:, : forest.n_columns])
-    Encoder(hashed).encode(rows)
+    encoder_of(hashed).encode(rows)
     return hashes, rows

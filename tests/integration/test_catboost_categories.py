@@ -21,6 +21,7 @@ import skforge
 from skforge import compile_forest
 from skforge.cli.main import app
 from skforge.compiler.binning.encoder_tables import SIZES, _pairs_of, tables_of
+from skforge.engine import hashing
 from skforge.exceptions import (
     InvalidInputError,
     InvalidModelError,
@@ -129,7 +130,7 @@ def hashes_of(values):
     objects = np.empty((len(values), 1), object)
     objects[:, 0] = values
     flags, places = np.ones(1, np.bool_), np.zeros(1, np.int32)
-    assert hashed_rows.read_objects(objects, flags, places, rows)
+    assert hashing.read_objects(objects, flags, places, rows)
     return rows.view(np.uint32)[:, 0].tolist()
 
 
@@ -391,7 +392,7 @@ def test_rows_of_each_form(form, fitted):
 def test_large_batches_are_one_call_of_entries_by_blocks(method, fitted, monkeypatch):
     """Rows that are made stay in L2 until a kernel reads them."""
     model, _, frame = fitted
-    for module in (hashed_rows, blocks):
+    for module in (hashing, blocks):
         monkeypatch.setattr(module, "near_values", lambda: 1)  # 64 rows
     fast, objects = plain(model).fit(frame), frame.to_numpy(object)
     answer = getattr(fast, method)
@@ -845,7 +846,7 @@ def test_statistics_of_pairs_by_their_hashes():
                 at = len(known)
             of_key = hashed.bucket[start + at * width :][:width]
             wanted[r, hashed.n_columns + first : hashed.n_columns + end] = of_key
-    encoder = hashed_rows.Encoder(hashed)
+    encoder = hashing.Encoder(hashed)
     alone = rows.copy()
     for r in range(len(rows)):
         encoder.encode(alone[r : r + 1])

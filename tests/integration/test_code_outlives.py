@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from skforge.engine import hashing
 from skforge.engine.entry import mappings
-from skforge.rows import hashed_rows
 from skforge.runtime import entries, python_objects
 from skforge.runtime.facts import c_address
 
@@ -53,7 +53,7 @@ def test_definitions_outlive_what_the_collector_clears(number: int) -> None:
     assert seen == [before]
 
 
-@pytest.mark.parametrize("of", [mappings, hashed_rows], ids=["dicts", "objects"])
+@pytest.mark.parametrize("of", [mappings, hashing], ids=["dicts", "objects"])
 def test_a_reader_keeps_its_code(of: Any) -> None:
     """Of threads that compile one at once, the cache keeps what one has made."""
     make = of._reader.__wrapped__
@@ -67,7 +67,7 @@ def test_a_reader_keeps_its_code(of: Any) -> None:
 def test_functions_and_encoders_keep_their_code(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    make = hashed_rows._encoder_code.__wrapped__
+    make = hashing._encoder_code.__wrapped__
     code = make()
     function, image = code.function("skf_encode"), weakref.ref(code.loaded)
     del code
@@ -76,6 +76,6 @@ def test_functions_and_encoders_keep_their_code(
     del function
     assert image() is None
 
-    monkeypatch.setattr(hashed_rows, "_encoder_code", make)
-    encoder = hashed_rows.Encoder.__new__(hashed_rows.Encoder)
+    monkeypatch.setattr(hashing, "_encoder_code", make)
+    encoder = hashing.Encoder.__new__(hashing.Encoder)
     assert encoder.address == encoder.address

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from skforge import CompiledForest, Target, compile_forest, load_forest
-from skforge.engine import hash_kernels
+from skforge.engine import hash_kernels, hashing
 from skforge.engine.kernels import KernelCache, raw_scores
 from skforge.exceptions import VerificationWarning
 from skforge.forest.reference import reference_raw
-from skforge.rows import hashed_rows
 from skforge.schedule.families import bitsliced_schedule
 
 cb = pytest.importorskip("catboost")
@@ -144,7 +143,7 @@ def test_hashes_of_both_kinds_are_drawn(model) -> None:
     hashes, rows = hash_kernels._drawn(forest)
     expected = rows.copy()
     expected[:, forest.n_columns :] = -1
-    hashed_rows.Encoder(forest.hashed).encode(expected)
+    hashing.Encoder(forest.hashed).encode(expected)
     np.testing.assert_array_equal(rows.view(np.int32), expected.view(np.int32))
     known = np.isin(
         hashes[:, 1].view(np.int32), hash_kernels.known_hashes(forest.hashed)[1]

@@ -32,6 +32,7 @@ from skforge.compiler.defaults.cpu import contribution_schedules
 from skforge.compiler.ir.lir.nodes import F32, Function
 from skforge.compiler.passes.lir import simplify
 from skforge.compiler.target import Target
+from skforge.engine import hashing
 from skforge.engine.cpu import threads, workers
 from skforge.engine.cpu.jit import emit_assembly, emit_object
 from skforge.engine.entry import entry, hashing_routines, mappings, routines
@@ -41,7 +42,6 @@ from skforge.exceptions import TargetError
 from skforge.exporters import library, wheel
 from skforge.exporters.contents import Library
 from skforge.outputs.steps import Steps
-from skforge.rows import hashed_rows
 from skforge.runtime import loading
 from skforge.schedule.families import bitsliced_schedule, tiled_schedule
 from skforge.schedule.schedule import Schedule
@@ -107,7 +107,7 @@ PARTS: dict[str, Callable[[], Sequence[Function]]] = {
     "sigmoid": lambda: entries("sigmoid", 1),
     "softmax": lambda: entries("softmax", 3),
     "objects": lambda: [
-        *hashed_rows._routines(),
+        *hashing._routines(),
         hashing_routines.body_of_objects(),
         *routines.functions(),
     ],
