@@ -17,7 +17,8 @@ from skforge.compiler.target import Target
 from skforge.engine import mlas_routine
 from skforge.engine.cpu import jit
 from skforge.engine.machine import Measured
-from skforge.outputs import graph, mlas
+from skforge.forest.reference import reference_raw
+from skforge.outputs import graph, graph_members, mlas
 from skforge.runtime import elf
 
 MESSAGE = (
@@ -57,6 +58,7 @@ def parts_alone() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         # what engines of other tests have put in their place
         patch.setattr(graph, "MACHINE_CODE", {})
+        patch.setattr(graph_members, "SUMS", {"trees": reference_raw})
         patch.setattr(mlas, "FUNCTIONS", {**mlas_routine.NUMPY})
         for owner, name, what in PLACES:
             if hasattr(owner, name):  # os has no fork on Windows

@@ -39,7 +39,6 @@ from skforge.exceptions import check_choice
 from skforge.forest.forest import Forest
 from skforge.forest.leaves import leaf_finder
 from skforge.outputs import steps
-from skforge.outputs.graph_nodes import UntracedError
 from skforge.schedule.ranges import BatchRange
 from skforge.schedule.schedule import Schedule
 
@@ -349,7 +348,7 @@ class Engine(ByRound, Explained):
         table, target = kernels.table, self.target
         try:
             return entries.build_entry(kind, sizes, table, target, labels, shares)
-        except UntracedError:  # arrays compute what a graph makes of scores
+        except steps.UntracedError:  # arrays compute what a graph makes of scores
             return None
 
     def limit_entries(self, rows: int) -> None:

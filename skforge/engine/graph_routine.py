@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from skforge._typing import Array
-from skforge.engine import mlas_routine
+from skforge.engine import graph_trees, mlas_routine
 from skforge.engine.routines import routine
 from skforge.exceptions import CompilerError, InvalidModelError, UnsupportedModelError
 from skforge.forest.forest import Forest
 from skforge.outputs import graph
-from skforge.outputs.graph_nodes import UntracedError
+from skforge.outputs.steps import UntracedError
 
 if TYPE_CHECKING:
     from skforge.engine.cpu.jit import JitSource
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 def install() -> None:
     """Let graphs compute with machine code from now on."""
     mlas_routine.install()
+    graph_trees.install()
     graph.MACHINE_CODE["of"] = _code
 
 
@@ -30,6 +31,7 @@ def load(forest: Forest) -> None:
     runner = graph.runner_of(forest.outputs.graph)
     raw = np.zeros((2, forest.n_outputs), forest.accumulator_dtype)
     program = runner.program
+    graph_trees.load(forest.outputs.graph)
     for wanted in (program.scores, (program.places,)):
         if wanted != (-1,) and runner.code(wanted, raw) is None:
             mlas_routine.load()

@@ -19,9 +19,8 @@ import numpy as np
 from skforge._typing import Array
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 from skforge.forest.outputs import OutputSpec
-from skforge.outputs import onnx
+from skforge.outputs.graph_members import GraphMember, answers_of_trees
 from skforge.outputs.graph_operators import OPERATORS, UnknownError
-from skforge.outputs.library import HOST
 from skforge.runtime.records import plain_in, plain_out
 
 #: Values of a member: its scores, its labels, and the numbers of these.
@@ -32,33 +31,7 @@ _MOST = 1 << 26  # values of a step
 #: Makes machine code of a runner's values; :mod:`skforge.engine.graph_routine` puts it
 #: here.
 MACHINE_CODE: dict[str, Callable[..., Any]] = {}
-LABELS = {"above_bound": onnx.above_bound, "first_greatest": onnx.first_greatest}
-
-
-@dataclass(frozen=True)
-class GraphMember:
-    """A tree ensemble: its columns of the scores, and how it answers with them."""
-
-    begin: int
-    end: int
-    divisor: int
-    outputs: OutputSpec
-    labels: tuple[str | int, ...]
-
-    def scores(self, raw: Array) -> Array:
-        sums = raw[:, self.begin : self.end]
-        sums = sums / sums.dtype.type(self.divisor) if self.divisor > 1 else sums
-        return np.asarray(onnx.values(sums, self.outputs, HOST))
-
-    def places(self, raw: Array) -> Array:
-        """Return the numbers of the labels."""
-        choose = LABELS[self.outputs.labels]
-        chosen = choose(raw[:, self.begin : self.end], self.outputs, HOST)
-        return np.asarray(chosen, np.int64)[:, 0]
-
-    def named(self, raw: Array) -> Array:
-        kind = object if isinstance(self.labels[0], str) else np.int64
-        return np.array(self.labels, kind)[self.places(raw)]
+_OPERATORS = {**OPERATORS, "Trees": answers_of_trees}
 
 
 @dataclass(frozen=True)
@@ -169,7 +142,7 @@ class GraphRunner:
         for step, number, dropped in plan:
             inputs = (values[i] for i in step.inputs)
             try:
-                made = OPERATORS[step.operator](step.attributes, *inputs)
+                made = _OPERATORS[step.operator](step.attributes, *inputs)
             except UnknownError as error:
                 raise UnsupportedModelError(
                     f"The {step.name} {error}, for which skforge does not know the "

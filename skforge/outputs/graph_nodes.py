@@ -24,13 +24,10 @@ from skforge.outputs.graph_operators import (
     NodeAttributes,
     UnknownError,
 )
+from skforge.outputs.steps import UntracedError
 
 #: Cells that a trace may make: more take longer than arrays of NumPy save.
 _MOST_CELLS = 300_000
-
-
-class UntracedError(Exception):
-    """A program has a form that only arrays compute."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -237,18 +237,26 @@ def _softmax(few: bool, at: NodeAttributes, x: Array) -> Array:
     return mlas.softmax_of_few(x) if few and width < 5 else mlas.softmax(x)
 
 
-def _normalizer(at: NodeAttributes, x: Array) -> Array:
-    """Return rows by their norm; rows of norm 0 stay."""
-    squares, norm = _floats(x) * x, at.get("norm", ["MAX"])[0]
-    if norm == "L2":
-        parts = np.sqrt(squares / mlas.in_order(squares, x.ndim - 1))
-        signed = np.where(x < 0, -parts, parts)
-        return np.where(squares.any(-1, keepdims=True), signed, x)
-    if norm == "MAX" and np.isnan(x).any():
-        raise UnknownError("compares NaN")
-    known = norm == "MAX"
-    sums = x.max(-1, keepdims=True) if known else mlas.in_order(abs(x), x.ndim - 1)
+def _by_sum(at: NodeAttributes, x: Array) -> Array:
+    """Return Normalizer's rows with norm L1."""
+    sums = mlas.in_order(abs(_floats(x)), x.ndim - 1)
     return np.where(sums != 0, x / sums, x)
+
+
+def _by_root(at: NodeAttributes, x: Array) -> Array:
+    """Return Normalizer's rows with norm L2."""
+    squares = _floats(x) * x
+    parts = np.sqrt(squares / mlas.in_order(squares, x.ndim - 1))
+    signed = np.where(x < 0, -parts, parts)
+    return np.where(squares.any(-1, keepdims=True), signed, x)
+
+
+def _by_greatest(at: NodeAttributes, x: Array) -> Array:
+    """Return Normalizer's rows with norm MAX, which has a sign."""
+    if np.isnan(_floats(x)).any():
+        raise UnknownError("compares NaN")
+    greatest = x.max(-1, keepdims=True)
+    return np.where(greatest != 0, x / greatest, x)
 
 
 def _by_norm(at: NodeAttributes, x: Array) -> Array:
@@ -297,5 +305,6 @@ OPERATORS: dict[str, ScoreOperator] = {
     **{"LogOfFours": _of(mlas.log_of_fours), "LogOfRest": _of(libm.log)},
     "Fours": _of(mlas.of_fours),
     **{"Softmax": partial(_softmax, False), "SoftmaxOfLinear": partial(_softmax, True)},
-    **{"Linear": _linear, "Normalizer": _normalizer, "LpNormalization": _by_norm},
+    **{"Linear": _linear, "L1": _by_sum, "L2": _by_root, "MAX": _by_greatest},
+    "LpNormalization": _by_norm,
 }

@@ -41,6 +41,10 @@ MAX_SCRATCH = 2048
 MAX_WRITTEN = 64
 
 
+class UntracedError(Exception):
+    """What a graph makes of scores has a form that only arrays compute."""
+
+
 @dataclass(frozen=True)
 class Steps:
     """Divisions, a function of the scores with its constants, and a choice.

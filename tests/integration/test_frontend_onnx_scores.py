@@ -9,10 +9,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
+from sklearn.ensemble import RandomForestClassifier, StackingClassifier
+from sklearn.tree import DecisionTreeClassifier
 
 import skforge
 from skforge import CompiledForest, Schedule, compile_forest, load_forest
-from skforge.engine import mlas_routine
+from skforge.engine import graph_trees, mlas_routine
 from skforge.exceptions import CompilerError, InvalidInputError
 from skforge.forest.reference import reference_leaves, reference_raw
 from skforge.outputs import mlas
@@ -28,6 +30,7 @@ from tests.onnx_models import (
     run,
     tensor,
 )
+from tests.plain import plain
 from tests.unit.test_frontend_onnx_scores import least, one_set, regressor
 
 AGGREGATES = ("SUM", "AVERAGE", "MIN", "MAX")
@@ -342,3 +345,40 @@ def test_graphs_go_without_a_compiler(monkeypatch):
     x = np.linspace(-3, 3, 50, dtype=np.float32)
     assert mlas.FUNCTIONS["exp"](x).tobytes() == mlas.exp(x).tobytes()
     assert {"exp": mlas.exp, "logistic": mlas.logistic} == mlas.FUNCTIONS
+
+
+def test_machine_code_of_trees_that_read_answers(tmp_path, monkeypatch):
+    skl2onnx = pytest.importorskip("skl2onnx")
+    random = np.random.default_rng(0)
+    X = random.normal(size=(120, 3)).astype(np.float32)
+    members = [
+        ("a", DecisionTreeClassifier(max_depth=3)),
+        ("b", RandomForestClassifier(3, max_depth=2)),
+    ]
+    last = DecisionTreeClassifier(max_depth=4)
+    y = np.array(["no", "yes", "so"])[np.digitize(X[:, 0], [-0.5, 0.5])]
+    model = StackingClassifier(members, last, cv=2).fit(X, y)
+    graph = skl2onnx.to_onnx(
+        model, X[:1], options={StackingClassifier: {"zipmap": False}}
+    )
+    fast = plain(graph).fit(X).warm_up()
+    skforge.save(fast, tmp_path / "stack.skforge")
+    monkeypatch.setattr(graph_trees, "reference_raw", None)
+    loaded = skforge.load(tmp_path / "stack.skforge")
+    for some in (X, X[:1], X[:7], X[:0]):
+        labels, scores = (
+            run(graph, some) if len(some) else (y[:0], np.zeros((0, 3), "f4"))
+        )
+        for one in (fast, loaded):
+            assert one.predict(some).tolist() == labels.tolist()
+            assert_same_bits(one.predict_proba(some), scores)
+
+
+def test_trees_that_read_answers_go_without_a_compiler(monkeypatch):
+    def refused(*args):
+        raise CompilerError("no executable memory")
+
+    monkeypatch.setattr(graph_trees.KernelCache, "kernel", refused)
+    forest = load_forest(least()[0])
+    rows = least()[1].rows(5)
+    assert_same_bits(graph_trees._sums(forest, rows), reference_raw(forest, rows))

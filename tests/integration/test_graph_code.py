@@ -22,7 +22,8 @@ from skforge.outputs.graph import (
     GraphRunner,
     GraphStep,
 )
-from skforge.outputs.graph_nodes import UntracedError, traced
+from skforge.outputs.graph_nodes import traced
+from skforge.outputs.steps import UntracedError
 from tests.onnx_models import assert_same_bits, run
 from tests.plain import plain
 

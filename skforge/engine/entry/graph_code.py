@@ -20,8 +20,10 @@ from skforge.compiler.ir.lir.types import scalar_of
 from skforge.engine.entry import mlas_code
 from skforge.engine.entry.terms import TERMS, RowTerms
 from skforge.outputs import onnx
-from skforge.outputs.graph import LABELS, runner_of
-from skforge.outputs.graph_nodes import ScoreNode, UntracedError, traced
+from skforge.outputs.graph import runner_of
+from skforge.outputs.graph_members import LABELS
+from skforge.outputs.graph_nodes import ScoreNode, traced
+from skforge.outputs.steps import UntracedError
 
 #: Numbers along which a search for the greatest is unrolled.
 _UNROLLED = 8

@@ -12,6 +12,7 @@ from skforge.forest.validation import damaged
 from skforge.frontends.onnx import ensembles
 from skforge.frontends.onnx.operators import (
     ADVICE,
+    ENSEMBLES,
     ML,
     GraphNode,
     operator_of,
@@ -32,7 +33,6 @@ from skforge.frontends.onnx.symbols import (
 )
 from skforge.frontends.pipeline.columns import Column
 
-_ENSEMBLES = ("TreeEnsembleRegressor", "TreeEnsembleClassifier", "TreeEnsemble")
 #: Most columns of rows that operators before the trees read.
 _MOST = 1 << 16
 
@@ -139,7 +139,7 @@ class _Walk:
 
     def follow(self) -> None:
         for node in self.graph.node:
-            if node.domain == ML and node.op_type in _ENSEMBLES:
+            if node.domain == ML and node.op_type in ENSEMBLES:
                 self._take_ensemble(node)
             elif node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
                 self._take_constant(node)
@@ -188,11 +188,9 @@ class _Walk:
             )
         rows = self.values.get(node.input[0])
         if rows is not None and rows.content != "rows":
-            raise UnsupportedModelError(
-                f"The {title_of(node)} reads what other trees answer, and skforge "
-                "compiles trees that read the rows; give it the scikit-learn model "
-                "that was converted."
-            )
+            self.after.append(node)
+            self.values.update(dict.fromkeys(node.output, _COMPUTED))
+            return
         if rows is None:
             damaged(f"{kind} reads {node.input[0]!r}, which is not the model's input")
         if rows.types[-1] not in (FLOAT, DOUBLE, INT32, INT64):
@@ -470,7 +468,7 @@ def locate(model: Any) -> FoundEnsembles:
     walk.follow()
     if not walk.reads:
         raise InvalidModelError(
-            f"The graph has no node {', '.join(_ENSEMBLES[:2])} or {_ENSEMBLES[2]}, so "
+            f"The graph has no node {', '.join(ENSEMBLES[:2])} or {ENSEMBLES[2]}, so "
             "there are no trees to read; the file is damaged or another kind of model."
         )
     first = walk.reads[0]

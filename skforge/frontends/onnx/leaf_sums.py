@@ -21,11 +21,11 @@ from skforge.forest.outputs import OutputSpec
 from skforge.outputs.graph import (
     PER_MEMBER,
     GraphConstant,
-    GraphMember,
     GraphProgram,
     GraphRunner,
     GraphStep,
 )
+from skforge.outputs.graph_members import GraphMember
 
 #: Operators whose outputs are functions of one number each.
 _BY_NUMBER = (

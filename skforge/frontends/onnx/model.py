@@ -29,7 +29,7 @@ from skforge.frontends.onnx.ensembles import Ensemble
 from skforge.frontends.onnx.graph import EnsembleContext, locate
 from skforge.frontends.onnx.scores import computed
 from skforge.frontends.onnx.several import forest_of
-from skforge.frontends.onnx.symbols import DOUBLE, INT32, INT64
+from skforge.frontends.onnx.symbols import DOUBLE, FLOAT, INT32, INT64
 from skforge.frontends.onnx.trees import (
     Graph,
     Leaves,
@@ -60,7 +60,7 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
         else forest_of(forests, found.scores.how, found.labels)
     )
     if forest is None:
-        forest = computed(forests, found.after)
+        forest = computed(forests, found.after, partial(_of_answers, place.version))
     return _folded(forest, place) if same else forest
 
 
@@ -70,6 +70,12 @@ def _folded(forest: Forest, place: EnsembleContext) -> Forest:
     from skforge.frontends.onnx.folding import folded
 
     return folded(forest.validate(), place)
+
+
+def _of_answers(version: int, node: Any) -> Forest:
+    """Return the forest of a node that reads what other trees answer."""
+    rows = np.dtype(np.float32), None, None, None, 0, (), ()
+    return _of_ensemble(EnsembleContext(node, version, FLOAT, *rows)).validate()
 
 
 def _of_ensemble(place: EnsembleContext) -> Forest:

@@ -28,6 +28,7 @@ from skforge.frontends.onnx.symbols import (
 )
 
 ML = "ai.onnx.ml"
+ENSEMBLES = ("TreeEnsembleRegressor", "TreeEnsembleClassifier", "TreeEnsemble")
 _REAL, _WHOLE = (FLOAT, DOUBLE), (INT32, INT64)
 _MOST = 1 << 20  # cells of a tensor
 _EXACT = 1 << 53  # from here on, float64 rounds whole numbers

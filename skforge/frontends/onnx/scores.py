@@ -15,16 +15,16 @@ from skforge.forest.forest import Forest
 from skforge.forest.outputs import OutputSpec, Task
 from skforge.forest.validation import damaged
 from skforge.frontends.onnx.leaf_sums import leaf_sums
-from skforge.frontends.onnx.operators import ML, title_of
+from skforge.frontends.onnx.operators import ENSEMBLES, ML, title_of
 from skforge.outputs.graph import (
     PER_MEMBER,
     GraphConstant,
-    GraphMember,
     GraphProgram,
     GraphRunner,
     GraphStep,
     rows_axis,
 )
+from skforge.outputs.graph_members import GraphMember, member_of, text_of
 from skforge.outputs.graph_operators import OPERATORS
 
 _ADVICE = (
@@ -60,8 +60,13 @@ class _Labels(NamedTuple):
     places: int  # the value with their numbers
 
 
-def computed(forests: Sequence[Forest], after: NodesAfter) -> Forest:
-    """Return the forest of all ensembles' trees, whose outputs are a program's."""
+def computed(
+    forests: Sequence[Forest], after: NodesAfter, read: Callable[[Any], Forest]
+) -> Forest:
+    """Return the forest of all ensembles' trees, whose outputs are a program's.
+
+    ``read`` makes forests of ensembles that read what others answer.
+    """
     kinds = [tuple(getattr(f, name) for name in _KIND) for f in forests]
     if any(kind != kinds[0] for kind in kinds) or forests[0].aggregate != "sum":
         raise UnsupportedModelError(
@@ -70,11 +75,8 @@ def computed(forests: Sequence[Forest], after: NodesAfter) -> Forest:
             "give skforge the scikit-learn model that was converted."
         )
     ends = np.cumsum([0, *(forest.n_outputs for forest in forests)]).tolist()
-    members = tuple(
-        GraphMember(begin, end, f.divisor, f.outputs, f.class_labels)  # type: ignore[arg-type]
-        for f, begin, end in zip(forests, ends, ends[1:], strict=False)
-    )
-    reader = _ProgramReader(members, after, forests[0].accumulator_dtype)
+    members = tuple(map(member_of, forests, ends))
+    reader = _ProgramReader(members, after, read, forests[0].accumulator_dtype)
     program = reader.read()
     if (moved := leaf_sums(forests, program)) is not None:
         forests, ends, program = (
@@ -99,9 +101,14 @@ def computed(forests: Sequence[Forest], after: NodesAfter) -> Forest:
 
 class _ProgramReader:
     def __init__(
-        self, members: tuple[GraphMember, ...], after: NodesAfter, dtype: Any
+        self,
+        members: tuple[GraphMember, ...],
+        after: NodesAfter,
+        forest_of: Callable[[Any], Forest],
+        dtype: Any,
     ) -> None:
         self.members, self.after, self.dtype = members, after, dtype
+        self.forest_of = forest_of
         #: The numbers of values, by name; the names of a list's arrays.
         self.numbers: dict[str, int] = {}
         self.lists: dict[str, list[str]] = {}
@@ -212,6 +219,11 @@ class _ProgramReader:
             self.lists[node.output[0]] = [*node.input]
         elif kind in ("LinearClassifier", "LinearRegressor"):
             self._take_linear(node, inputs[0])
+        elif kind in ENSEMBLES:
+            self._take_trees(node, inputs[0])
+        elif kind == "Normalizer":
+            norm = self._attributes(node).get("norm", b"MAX").decode()
+            self._step(node, norm, inputs, {})
         elif kind == "LabelEncoder":
             self._step(node, "Lookup", [*inputs, *self._extra[id(node)]], {})
         elif node.domain in ("", "ai.onnx", ML) and kind in OPERATORS:
@@ -239,6 +251,19 @@ class _ProgramReader:
         for name in node.output:
             self.numbers[name] = self.count
             self.count += 1
+
+    def _take_trees(self, node: Any, read: int) -> None:
+        forest = self.forest_of(node)
+        text = {"forest": (text_of(forest),)}
+        scores, labels, places = range(self.count, self.count + 3)
+        n_outputs = 1
+        self.numbers[node.output[-1]] = scores
+        if names := member_of(forest).labels:
+            self.numbers[node.output[0]], n_outputs = labels, 3
+            self.labels[node.output[0]] = _Labels(names, places)
+        step = GraphStep(title_of(node), "Trees", (read,), n_outputs, text)
+        self.steps.append(step)
+        self.count += n_outputs
 
     def _take_linear(self, node: Any, scores: int) -> None:
         post = self._attributes(node).get("post_transform", b"NONE")
