@@ -231,6 +231,9 @@ class EntryKind:
     takes: bool = False  # a Python function makes the answer from class indices
     #: Numbers of this size are refused too, and rows of the other precision; inf: none.
     limit: float = float("inf")
+    #: Neighbouring columns that hold whole numbers: the first, the end, and the least
+    #: and the greatest number. Rows with others are refused.
+    whole: tuple[tuple[int, int, int, int], ...] = ()
 
 
 def steps_in_code(forest: Forest, output: Output) -> Steps | None:

@@ -66,7 +66,8 @@ class OfKernels(OfRows):
         """Answer a batch that the entry declined, unless it declined its values."""
         refused, limit = self.source.facts.declines, self.source.facts.limit
         by_members = self.by_members and method != "predict_raw"
-        checks = refused is None  # the source looks at the values itself
+        # the source looks at the values itself
+        checks = refused is None or bool(self.forest.whole_columns)
         if (
             not len(rows)
             or by_members

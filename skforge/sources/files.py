@@ -33,7 +33,7 @@ class ForestSource(Source):
         self.model = None
         self.facts = replace(self.facts, fill=value_of_absent(forest))
         if forest.whole_columns:  # whose values are checked
-            self.facts = replace(self.facts, declines=None, on_device=False)
+            self.facts = replace(self.facts, on_device=False)
 
     @classmethod
     def detects(cls, model: Any) -> bool:
@@ -58,7 +58,7 @@ class ForestSource(Source):
         """Read by position, or by equal names if the forest's library compares them."""
         forest = self.forest
         texts = forest.is_graph and any(forest.category_names)
-        if texts or forest.whole_columns or not np.isnan(forest.missing_value):
+        if texts or not np.isnan(forest.missing_value):
             return None
         return self._reading(
             names=forest.column_names,

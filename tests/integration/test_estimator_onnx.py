@@ -14,7 +14,14 @@ from skforge import InvalidInputError
 from tests.comparing import refusal
 from tests.onnx_models import make_model, run
 from tests.plain import plain
-from tests.unit.test_frontend_onnx_steps import ONE_HOT, people, travel
+from tests.unit.test_frontend_onnx_steps import (
+    ONE_HOT,
+    WHOLE,
+    model_of,
+    node,
+    people,
+    travel,
+)
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -137,3 +144,32 @@ def test_rows_of_a_graph_with_an_input_for_each_column(kind, tmp_path):
     assert refusal(InvalidInputError, fast.predict, frame[["age", "pay"]]) == (
         "the columns ['city'] are not in the rows; the graph has an input for each."
     )
+
+
+@pytest.mark.parametrize("dtype", WHOLE)
+def test_entries_look_for_whole_numbers(dtype):
+    """They answer arrays, lists and frames, and leave others to who refuses them."""
+    import pandas as pd
+
+    model = model_of(node("Cast", "X", to=1), graph_dtype=dtype)
+    rows = np.random.default_rng(5).integers(-9, 9, (30, 4))
+    rows = rows > 0 if dtype == "bool" else rows.astype(dtype)
+    fast, module = plain(model).fit(rows), skforge.compile_forest(model)
+    expected = run(model, rows)[0][:, 0]
+    plains = rows.astype(np.float32), rows.astype(np.float64), rows.astype(int)
+    forms = [*plains, rows.tolist(), pd.DataFrame(rows.astype(int))]
+    for form in forms:
+        for answers in (fast.predict, module.predict):
+            for _ in range(4):  # then a module has its entry
+                assert np.array_equal(answers(form), expected)
+    assert fast._predictor.entries["predict"](plains[0]) is not None
+    assert module._entries["transformed"](plains[0]) is not None
+    for value in (0.5, np.nan, -np.inf, WHOLE[dtype], -WHOLE[dtype]):
+        odd = plains[0].copy()
+        odd[7, 2] = value
+        odd_forms = odd, odd.astype(np.float64), odd.tolist(), pd.DataFrame(odd)
+        for form in (odd[7:8], *odd_forms):
+            methods = fast.predict, fast.predict_raw, module.predict, module.predict_raw
+            for method in methods:
+                text = refusal(InvalidInputError, method, form)
+                assert f"column 2 holds {value} in row " in text

@@ -35,6 +35,7 @@ from skforge.engine.cpu.code import MachineCode
 from skforge.engine.cpu.programs import program
 from skforge.engine.cpu.threads import entry_symbols
 from skforge.forest.forest import Forest
+from skforge.forest.rows import whole_range
 from skforge.outputs.steps import (
     MAX_SCRATCH,
     EntryKind,
@@ -77,7 +78,19 @@ def kind_of(forest: Forest, steps: Steps, refused: Refused, limit: float) -> Ent
         steps=steps,
         refused=refused,
         limit=float(limit),
+        whole=_whole_ranges(forest),
     )
+
+
+def _whole_ranges(forest: Forest) -> tuple[tuple[int, int, int, int], ...]:
+    ranges: list[tuple[int, int, int, int]] = []
+    for column, bits in forest.whole_columns:
+        known = whole_range(bits, forest.input_dtype)
+        first = column
+        if ranges and (column, known) == (ranges[-1][1], ranges[-1][2:]):
+            first = ranges.pop()[0]
+        ranges.append((first, column + 1, *known))
+    return tuple(ranges)
 
 
 def sizes_of(

@@ -152,6 +152,7 @@ class _Entry:
         dense = self.columns * item
         row_bytes = b.select(as_is, given_bytes, dense)
         self._scan(rows, row_bytes, dense)
+        self._check_whole(rows, row_bytes)
         return rows, row_bytes, threads
 
     def _pick_kernel(self) -> Value:
@@ -248,6 +249,21 @@ class _Entry:
             with b.loop(vectors, width, carry=bad) as j:
                 bad[0] = bad[0] | refused(row[j])
             self._decline(b.any_true(bad_bits[0].ne(none)) | bad[0])
+
+    def _check_whole(self, rows: Value, row_bytes: Value) -> None:
+        if not self.k.whole:
+            return
+        data, bad = b.view("rows", lir.U8, rows), [b.const(False, BOOL)]
+        with b.loop(self.n, carry=bad) as i:
+            row = b.view("row", self.element, data, i * row_bytes)
+            for first, end, least, most in self.k.whole:
+                with b.loop(first, end, carry=bad) as j:
+                    x = row[j]
+                    fits = (x >= float(least)) & (x <= float(most))
+                    small = b.select(fits & (x < 2.0**63), x, 0.0)
+                    whole = small.to(I64).to(self.element).eq(small)
+                    bad[0] = bad[0] | ~(fits & whole)
+        self._decline(bad[0])
 
     # ------------------------------------------------------------ answers
 
