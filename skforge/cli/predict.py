@@ -277,7 +277,8 @@ def predict(
         bar, start, n_rows = _bar(file.table.total), perf_counter(), 0
         task = bar.add_task("", total=file.table.total)
         parts: Iterable[Batch] = chain([first], batches)
-        if start_of(model) is not None:  # steps in their library may need all rows
+        by_place = model.forest_.outputs.graph is not None  # a row's bits may depend
+        if by_place or start_of(model) is not None:  # steps of libraries need all rows
             parts = [merged([*parts])]
             file.before = 0
         with writer(output, answer, copied) as write, bar:

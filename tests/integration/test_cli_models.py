@@ -31,6 +31,7 @@ import skforge
 from skforge.cli import tables
 from skforge.cli.models import drawable
 from skforge.exceptions import InvalidInputError
+from tests.plain import plain
 from tests.programs import command
 
 pd = pytest.importorskip("pandas")
@@ -299,3 +300,19 @@ def test_pickles_without_a_model(skf, held, why):
     assert (code, out) == (2, "")
     assert err.startswith(WARNING.format("model.pkl") + f"error: {why}")
     assert err.count("\n") == 2
+
+
+def test_rows_of_a_graph_are_read_at_once(run):
+    """A batch of one row at the end would add its products in another order."""
+    skl2onnx = pytest.importorskip("skl2onnx")
+    X = np.random.default_rng(0).normal(size=(400, 3)).astype(np.float32)
+    members = [(str(k), RandomForestRegressor(3, max_depth=4)) for k in range(2)]
+    stack = StackingRegressor(members, Ridge(), cv=2).fit(X, X[:, 0] + X[:, 1])
+    fast = plain(skl2onnx.to_onnx(stack, X[:1])).fit(X)
+    alone = np.array([fast.predict(X[i : i + 1])[0] for i in range(400)])
+    last = np.flatnonzero(alone != fast.predict(X))[0]
+    rows = np.vstack([X[:16], X[last : last + 1]])
+    skforge.save(fast, "stack.skforge")
+    np.save("rows.npy", rows)
+    run("stack.skforge", "rows.npy", "-o", "answers.npy")
+    assert np.array_equal(np.load("answers.npy").ravel(), fast.predict(rows))
