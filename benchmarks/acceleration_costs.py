@@ -5,25 +5,35 @@
 A method that does nothing stands for the library's, plain and wrapped in turns, so that
 only what skforge adds is measured. Each figure is the lowest decile of many short
 rounds, which other processes disturb least.
+
+First calls are measured with the libraries themselves, of a model that skforge has not
+met: its record is forgotten before each call. Plain and wrapped calls take turns.
 """
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Iterator
 from functools import partial
+from itertools import product
 from pathlib import Path
 from statistics import quantiles
+from time import perf_counter
 from timeit import timeit
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import typer
+from catboost import CatBoostClassifier
 from harness import Document, paragraphs, publish, table
+from lightgbm import LGBMClassifier
 from machine import in_words, machine
 from sklearn.ensemble import RandomForestClassifier
+from xgboost import XGBClassifier
 
 from skforge import Schedule
-from skforge.acceleration import calls
+from skforge.acceleration import api, calls
 from skforge.acceleration.around_importlib_bootstrap import answering
 from skforge.acceleration.records import forget_all, record_of
 from skforge.acceleration.settings import ACTIVE, Settings
@@ -74,6 +84,69 @@ def measured(X: Any, rounds: int) -> Document:
     return line
 
 
+# ------------------------------------------------------------ first calls
+
+
+def models(trees: int) -> dict[str, Any]:
+    return {
+        "scikit-learn": RandomForestClassifier(trees, random_state=0),
+        "XGBoost": XGBClassifier(n_estimators=trees, n_jobs=1),
+        "LightGBM": LGBMClassifier(n_estimators=trees, n_jobs=1, verbose=-1),
+        "CatBoost": CatBoostClassifier(
+            iterations=trees, thread_count=1, verbose=0, allow_writing_files=False
+        ),
+    }
+
+
+def first_calls(X: Any, frame: Any, rounds: int) -> Iterator[Document]:
+    """Yield seconds of calls of models that were not met before, and what we add."""
+    y = X[:, 0] + X[:, 1] * X[:, 2] > 0
+    api.start((), NEVER)
+    sizes = {"small": 5, "big": 300}
+    forms: dict[str, Any] = {"array": X, "frame": frame}
+    for size, form in product(sizes, forms):
+        for library, model in models(sizes[size]).items():
+            model.fit(forms[form], y)
+            for method, n_rows in product(("predict", "predict_proba"), (1, 1000)):
+                rows = forms[form][:n_rows]
+                plain, added = _first_call(model, method, rows, rounds)
+                about = {"library": library, "trees": sizes[size], "form": form}
+                yield {
+                    **about,
+                    **{"method": method, "rows": n_rows},
+                    **{"plain": round(plain * 1e6, 1), "added": round(added * 1e6, 2)},
+                }
+    api.restore()
+
+
+def _first_call(model: Any, method: str, rows: Any, rounds: int) -> tuple[float, float]:
+    wrapped = getattr(type(model), method)
+    sides: list[list[float]] = [[], []]
+    for _ in range(rounds):
+        for side, call in zip(sides, (inspect.unwrap(wrapped), wrapped), strict=True):
+            forget_all()
+            ACTIVE.thread.inside = call is not wrapped  # or predict asks predict_proba
+            start = perf_counter()
+            call(model, rows)
+            side.append(perf_counter() - start)
+            ACTIVE.thread.inside = False
+    plain, ours = (quantiles(side, n=10)[0] for side in sides)
+    return plain, ours - plain
+
+
+def first_table(lines: list[Document]) -> list[str]:
+    rows = [
+        [
+            *(line["library"], line["trees"], line["method"], line["rows"]),
+            *(line["form"], f"{line['plain']:,.0f} µs", f"{line['added']:+.1f} µs"),
+            f"{100 * line['added'] / line['plain']:+.1f} %",
+        ]
+        for line in lines
+    ]
+    heads = ["library", "trees", "method", "rows", "form", "call", "added", ""]
+    return table(heads, rows, kinds="tntntnnn")
+
+
 def page(document: Document) -> str:
     columns = document["lines"]
     rows = [
@@ -85,11 +158,15 @@ def page(document: Document) -> str:
         "Microseconds that `skforge.accelerate()` adds to a call that the library "
         f"answers; the lowest decile of {document['rounds']} rounds of 100 calls.",
         table(["state of the model", *columns], rows, kinds="t" + "n" * len(columns)),
+        "First calls of models that skforge has not met, of the libraries themselves: "
+        f"the lowest decile of {document['first_rounds']} calls a side, in turns. What "
+        "is added has no sign where calls vary by more than it is.",
+        first_table(document["first_calls"]),
         in_words(document["machine"]),
     )
 
 
-def main(rounds: int = 300, output: Path | None = None) -> None:
+def main(rounds: int = 300, first_rounds: int = 60, output: Path | None = None) -> None:
     X = np.random.default_rng(0).normal(size=(1000, 20))
     frame = pd.DataFrame(X, columns=[f"c{i}" for i in range(20)])
     calls.OWN[RandomForestClassifier, "predict"] = nothing
@@ -97,7 +174,11 @@ def main(rounds: int = 300, output: Path | None = None) -> None:
         "array": measured(X, rounds),
         "frame": measured(frame, rounds),
     }
-    document: Document = {"rounds": rounds, "machine": machine(), "lines": lines}
+    calls.OWN.clear()
+    document: Document = {
+        **{"rounds": rounds, "first_rounds": first_rounds, "machine": machine()},
+        **{"lines": lines, "first_calls": [*first_calls(X, frame, first_rounds)]},
+    }
     print(publish(output, "acceleration_costs", document, page))
 
 

@@ -580,7 +580,8 @@ def _run(seed: int, calls: int, how: str) -> None:
         if not eager:
             api.calls.seconds_to_compile = lambda *_: 0.0  # type: ignore[assignment]
         least = 0.0 if how == "thread" else 1.5
-        plan = skforge.Schedule()
+        plain = skforge.Schedule()  # and another kernel for large batches
+        plan = {(1, 9): plain, (10, None): plain.tile("batch", "a", "b", 8)}
         api.start((), Settings(1, 1, 0.0, least, eager, plan))
     for line in program(seed, calls):
         faulthandler.dump_traceback_later(200, exit=True)

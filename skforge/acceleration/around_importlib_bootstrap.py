@@ -65,7 +65,7 @@ def answering(own: Own, method: str) -> Own:
             calls.compare(record, self, method, X, answer)
         elif state == "watched" and rows >= settings.min_rows:
             calls.watched(record, self, X, seconds, settings)
-        elif state == "ready" and count & (count - 1) == 0:
+        elif why is calls.FASTER and count & (count - 1) == 0:
             calls.may_need_more(record, method, rows, settings)
         return answer
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 Own = Callable[..., Any]
 
+#: Why kernels do not answer batches of a size, for which they may get another one.
+FASTER = "the library is faster for such batches"
 #: Another kernel is compiled once its rows have taken so many times as long.
 _WORTH = 2.0
 
@@ -149,7 +151,7 @@ def by_kernels(
     if rows < settings.min_rows:
         return False, "they are fewer rows than min_rows", None
     if not settings.eager and not tally.pays(rows, kernels.overhead):
-        return False, "the library is faster for such batches", None
+        return False, FASTER, None
     start = perf_counter()
     try:
         agreed = kernels.agreed(method, X)
