@@ -20,7 +20,7 @@ from skforge import load_forest
 from skforge.compiler.driver import build_hir, lower
 from skforge.compiler.ir.lir.nodes import Prefetch
 from skforge.compiler.ir.lir.walk import statements
-from skforge.compiler.layouts.tiles import tile_layout, tiled_trees
+from skforge.compiler.layouts.tiles import tile_layout, tile_rows, tiled_trees
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 from skforge.forest.arrays import Missing
@@ -216,10 +216,7 @@ def test_large_forests_fetch_the_next_tree_ahead(
     made, rows, raw = trained("numbers")
 
     def prefetches() -> int:
-        hir = build_hir(made, tiles(), "exact")
-        function = lower(hir, Target.x86_64("v4")).kernel.function
-        found = [s for s in statements(function.body) if isinstance(s, Prefetch)]
-        return len(found)
+        return n_prefetches(made, tiles(), "v4")
 
     assert prefetches() == 0
     monkeypatch.setattr(tiled_trees, "STREAMED_BYTES", 0)
@@ -228,6 +225,34 @@ def test_large_forests_fetch_the_next_tree_ahead(
     assert_same_bits(raw_of(compile_forest(made, tiles()), rows), raw, "ahead")
     got = interpreted(subset(made, [0, 1]), tiles(15, 32), rows[:40])
     assert_same_bits(got, reference_raw(subset(made, [0, 1]), rows[:40]), "inside")
+
+
+def n_prefetches(made: Forest, schedule: Schedule, level: str) -> int:
+    hir = build_hir(made, schedule, "exact")
+    function = lower(hir, Target.x86_64(level)).kernel.function
+    return sum(isinstance(s, Prefetch) for s in statements(function.body))
+
+
+@pytest.mark.parametrize("codes", [True, False])
+def test_tiles_of_large_trees_are_fetched_some_rows_ahead(
+    monkeypatch: pytest.MonkeyPatch, codes: bool
+) -> None:
+    made, rows, raw = trained("numbers")
+    schedule = tiled_schedule(32, 7, codes)
+    monkeypatch.setattr(tile_rows, "FETCHED_TREE", 1 << 30)
+    few = n_prefetches(made, schedule, "v3")
+    assert few == (0 if codes else 2 * tiled_trees.UNROLL)
+    monkeypatch.setattr(tiled_trees, "STREAMED_BYTES", 0)
+    monkeypatch.setattr(tile_rows, "FETCHED_TREE", 0)
+    # four rows' tiles and the next tree's lines, in the code for each kind of rows
+    each = tiled_trees.UNROLL + tiled_trees.LINES_AHEAD
+    assert n_prefetches(made, schedule, "v3") == 2 * each + 1
+    v3 = Target.x86_64("v3")
+    module = compile_forest(made, schedule, target=v3)
+    assert_same_bits(raw_of(module, rows), raw, "ahead")
+    made = subset(made, [0, 1])
+    got = interpreted(made, schedule, rows[:40], target=v3)
+    assert_same_bits(got, reference_raw(made, rows[:40]), "inside")
 
 
 def kernel_data(made: Forest, schedule: Schedule) -> dict[str, np.ndarray]:
