@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from importlib import import_module
-from types import FunctionType
+from types import FunctionType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+from sklearn.ensemble import GradientBoostingClassifier, RandomForestClassifier
 
 from skforge.acceleration import shared_counts
 from skforge.acceleration import tally as tally_of
+from skforge.acceleration.estimate import seconds_to_compile
 from skforge.acceleration.libraries import LIBRARIES
 from skforge.acceleration.report import AccelerationReport, MethodReport
 from skforge.acceleration.shared_counts import SharedCounts, counted_in
@@ -153,3 +156,28 @@ def test_the_report_is_a_table():
         "    3 calls: too few\n"
         "Booster  predict  0 calls, 0 rows          1 calls, 1 rows  0.00"
     )
+
+
+def test_the_time_to_compile_counts_the_trees_of_each_library() -> None:
+    xgb, lgb = pytest.importorskip("xgboost"), pytest.importorskip("lightgbm")
+    X = np.random.default_rng(0).normal(size=(50, 2))
+    y = (X[:, 0] > 0) * 1
+    some, quiet = {"n_estimators": 3}, {"verbose": -1, "n_jobs": 1}
+    xgboost = xgb.XGBClassifier(**some, max_depth=2, n_jobs=1).fit(X, y)
+    lightgbm = lgb.LGBMClassifier(**some, **quiet).fit(X, y)
+    forest = RandomForestClassifier(3, max_depth=1).fit(X, y)
+    five = SimpleNamespace(nodes=range(5))  # fitting would count cores by a process
+    histogram = SimpleNamespace(_predictors=[[five]] * 3)
+    for model, count in [
+        (xgboost, 3 * 2**2),
+        (xgboost.get_booster(), 3 * 2**6),  # which does not say how deep trees are
+        (lightgbm, 3 * 62),
+        (lightgbm.booster_, 3 * 62),
+        (forest, 3 * 3),
+        (GradientBoostingClassifier(**some, max_depth=1).fit(X, y), 3 * 3),
+        (histogram, 3 * 5),
+        (SimpleNamespace(tree_count_=3), 3 * 128),
+        (SimpleNamespace(steps=[("forest", forest)]), 3 * 3),
+    ]:
+        seconds = seconds_to_compile(model, 0.5)
+        assert seconds == pytest.approx(0.5 + 3 * 5e-3 + count * 3e-6), model

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 
-from skforge.rows.frames import numbers_in
+from skforge.rows.frames import kind_of, numbers_in
 
 pl = pytest.importorskip("polars")
 pa = pytest.importorskip("pyarrow")
@@ -49,3 +50,18 @@ def test_texts_are_no_numbers() -> None:
     texts = ["a", None]
     for given in (pl.Series(texts), pa.array(texts), pa.chunked_array([texts])):
         assert numbers_in(given) is None
+
+
+def test_the_kinds_of_classes() -> None:
+    frame = pytest.importorskip("pandas").DataFrame({"a": [1.0]})
+    table = pa.table({"a": [1.0]})
+    kinds = {
+        "pandas": frame,
+        "polars": pl.DataFrame({"a": [1.0]}),
+        "pyarrow": table,
+        "batch": table.to_batches()[0],
+        "csr": scipy.sparse.csr_matrix([[1.0]]),
+    }
+    assert {kind: kind_of(X) for kind, X in kinds.items()} == {k: k for k in kinds}
+    for X in (frame["a"], scipy.sparse.csc_matrix([[1.0]]), np.ones((1, 1)), [[1.0]]):
+        assert kind_of(X) == ""
