@@ -28,6 +28,7 @@ from skforge.forest.combine import subset
 from skforge.forest.forest import Forest
 from skforge.forest.reference import draw_rows, reference_leaves, reference_raw
 from skforge.modules.compiled import compile_forest
+from skforge.schedule.families import tiled_schedule
 from skforge.schedule.schedule import Schedule
 from tests.exactness.checks import (
     assert_same_bits,
