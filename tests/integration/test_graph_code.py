@@ -198,7 +198,7 @@ class Random:
                     n,
                 )
             case 11:
-                x = p.step("Normalizer", x, norm="L1")
+                x = p.step("L1", x)
             case 12:
                 x = p.step("CumSum", x, p.const(1, "int64"))
             case 13:

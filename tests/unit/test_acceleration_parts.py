@@ -179,5 +179,6 @@ def test_the_time_to_compile_counts_the_trees_of_each_library() -> None:
         (SimpleNamespace(tree_count_=3), 3 * 128),
         (SimpleNamespace(steps=[("forest", forest)]), 3 * 3),
     ]:
-        seconds = seconds_to_compile(model, 0.5)
-        assert seconds == pytest.approx(0.5 + 3 * 5e-3 + count * 3e-6), model
+        seconds = 3 * 4e-4 + count * 8e-6
+        assert seconds_to_compile(model, True) == pytest.approx(seconds), model
+        assert seconds_to_compile(model, False) == pytest.approx(0.9 + seconds)
