@@ -35,14 +35,14 @@ _BY_NUMBER = (
 _NOTHING = -0.0  # adding it changes no number, not even -0.0
 
 
-class SummedForest(NamedTuple):
+class SumInLeaves(NamedTuple):
     forest: Forest
     program: GraphProgram
     #: The new numbers of the program's values, by the old ones.
     numbers: Mapping[int, int]
 
 
-def leaf_sums(forests: Sequence[Forest], program: GraphProgram) -> SummedForest | None:
+def leaf_sums(forests: Sequence[Forest], program: GraphProgram) -> SumInLeaves | None:
     """Return one forest and what is computed of its sums; None if it is not so."""
     plain = OutputSpec("onnx", 0.0, offsets=(_NOTHING,), probabilities="values")
     for forest in forests:
@@ -71,7 +71,7 @@ def leaf_sums(forests: Sequence[Forest], program: GraphProgram) -> SummedForest 
         for i, forest in enumerate(forests[member] for member in order)
     ]
     forest = joined(members, [0] * len(members), base=np.zeros(width, np.float32))
-    return SummedForest(forest, *_after_sum(program, of_sum, others, forest))
+    return SumInLeaves(forest, *_after_sum(program, of_sum, others, forest))
 
 
 def _tail(program: GraphProgram) -> tuple[int, list[int], list[Any]] | None:
