@@ -263,10 +263,10 @@ def test_nodes_before_that_do_more_are_named(op):
 
 def test_nodes_after_that_do_more_are_named():
     output = onnx.helper.make_tensor_value_info("Y", 1, [None, None])
-    log = node("Log", "scores", "Y", name="to_rate")
-    model, _ = simple(after=(log,), outputs=(output,))
+    cosine = node("Cos", "scores", "Y", name="to_rate")
+    model, _ = simple(after=(cosine,), outputs=(output,))
     with pytest.raises(
-        UnsupportedModelError, match=r"^The node 'to_rate' \(Log\) is no operator"
+        UnsupportedModelError, match=r"^The node 'to_rate' \(Cos\) is no operator"
     ):
         load_forest(model)
 

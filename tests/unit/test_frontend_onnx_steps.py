@@ -315,7 +315,7 @@ SHAPE = ("shape", [-1, 4])
 REFUSED = {
     "Normalizer": (
         [node("Normalizer", "X", norm="L2", name="rows")], [],
-        "The node 'rows' (Normalizer) is no operator that skforge knows there, "
+        "The node 'rows' (Normalizer) computes with several columns of a row, "
     ),
     "two columns": (
         [node("Mul", "X X", name="twice")], [],

@@ -37,6 +37,8 @@ from skforge.frontends.pipeline.columns import Column
 _MOST = 1 << 16
 
 
+#: Operators that no test of one column can take in.
+_OF_SEVERAL_COLUMNS = ("Normalizer", "LpNormalization", "MatMul", "Gemm")
 #: Of inputs that hold whole numbers.
 _BITS = {BOOL: 1, INT32: 32, INT64: 64}
 #: The axis of scores beside each other.
@@ -150,9 +152,12 @@ class _Walk:
                 if self._joins(node) or self._passes(node) or self._folds(node):
                     continue
                 if not answers:
+                    mixes = node.op_type in _OF_SEVERAL_COLUMNS
+                    why = "is no operator that skforge knows there"
                     raise UnsupportedModelError(
-                        f"The {title_of(node)} is no operator that skforge knows "
-                        f"there, {ADVICE}."
+                        f"The {title_of(node)} "
+                        f"{'computes with several columns of a row' if mixes else why}"
+                        f", {ADVICE}."
                     )
                 self.values.update(dict.fromkeys(node.output, _COMPUTED))
 
