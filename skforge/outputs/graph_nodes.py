@@ -233,6 +233,8 @@ class _Trace:
         return self.each("take", kind, places, facts=tuple(table.tolist()))
 
 
+#: Most numbers to sort: each is compared with every other.
+_MOST_SORTED = 256
 #: Most columns of an ensemble, whose arithmetic is unrolled.
 MOST_COLUMNS = 64
 #: Operators that move cells as they move numbers.
@@ -264,7 +266,7 @@ def _bound(node: ScoreNode) -> float:
     """Return what a whole number, at least 0, is less than."""
     if node.operation == "cast" and "int" in node.dtype:
         return _bound(node.inputs[0])
-    if node.operation in ("greatest", "least"):
+    if node.operation in ("greatest", "least", "order"):
         return len(node.inputs)
     return node.facts[1] if node.operation == "place" else np.inf
 
@@ -351,6 +353,17 @@ def _reduce(
     return sums if at.get("keepdims", [1])[0] else sums.squeeze(axis)
 
 
+def _top(trace: _Trace, at: NodeAttributes, x: Any, k: Any) -> tuple[Array, Array]:
+    (x,), size = _same(trace, _FLOATS, x), int(k.reshape(-1)[0])
+    usual = at.get("largest", [1])[0] == at.get("sorted", [1])[0] == 1
+    last, width = int(at.get("axis", [-1])[0]) % x.ndim == x.ndim - 1, x.shape[-1]
+    if not usual or not last or not 0 < size <= width <= _MOST_SORTED:
+        raise UntracedError("such a sort has no code")
+    order = [trace.along("order", "int64", x, facts=(j,)) for j in range(size)]
+    values = [trace.along("pick", dtype_of(x), x, places) for places in order]
+    return np.stack(values, axis=-1), np.stack(order, axis=-1)
+
+
 def _running_sum(trace: _Trace, at: NodeAttributes, x: Any, axis: Any) -> Array:
     (x,) = _same(trace, _NUMBERS, x)
     if at.get("exclusive", [0])[0] or at.get("reverse", [0])[0]:
@@ -428,5 +441,5 @@ _TRACED: dict[str, Callable[..., Any]] = {
     **{"ReduceSum": partial(_reduce, False), "ReduceMean": partial(_reduce, True)},
     **{"CumSum": _running_sum, "Linear": _linear, "L1": _by_sum},
     **{"ArrayFeatureExtractor": _extract, "Gather": _gather},
-    "GatherElements": _gather_each,
+    **{"GatherElements": _gather_each, "TopK": _top},
 }

@@ -156,7 +156,7 @@ class Random:
 
     def add(self) -> None:
         p, (x, width) = self.p, self.some()
-        kind = self.random.integers(17)
+        kind = self.random.integers(19)
         match kind:
             case 0:
                 name = self.random.choice(["Add", "Sub", "Mul", "Div"])
@@ -216,6 +216,12 @@ class Random:
             case 16:
                 ones = p.step("ConstantOfShape", p.step("Shape", x), p.const([0.5]))
                 x = p.step("Mul", x, ones)
+            case 17 | 18:
+                x, width = self.wide()
+                some = p.const([max(2, width - 2)], "int64")
+                values, order = p.step("TopK", x, some, n=2, axis=1)
+                x = values if kind == 17 else p.step("Cast", order, to=1)
+                width = max(2, width - 2)
         self.known.append((x, width))
 
 
@@ -264,7 +270,7 @@ UNTRACED = {
     "number of rows": lambda p: p.step(
         "Mul", 0, p.step("Cast", p.step("Gather", p.step("Shape", 0),
                                         p.const(0, "int64")), to=1)),
-    "sort": lambda p: p.step("TopK", 0, p.const([2], "int64"), n=2)[0],
+    "sort": lambda p: p.step("TopK", 0, p.const([2], "int64"), n=2, largest=0)[0],
     "later": lambda p: p.step("Unheard", 0),
     "far places": lambda p: p.step(
         "Gather", p.const([1.0, 2.0]), p.step("ArgMax", 0, axis=1, keepdims=0)),

@@ -114,11 +114,12 @@ class _RowCode:
         #: Tells of each whether arrays have to compute the row.
         self.unknown: list[Value] = []
         self._scores: dict[int, tuple[Value, ...]] = {}
+        self._orders: dict[tuple[ScoreNode, ...], Buffer] = {}
 
     def copy(self) -> _RowCode:
         made = _RowCode(self.code, self.row)
         made.values, made.unknown = {**self.values}, [*self.unknown]
-        made._scores = {**self._scores}
+        made._scores, made._orders = {**self._scores}, {**self._orders}
         return made
 
     def needed(self, nodes: Sequence[ScoreNode]) -> set[ScoreNode]:
@@ -146,6 +147,8 @@ class _RowCode:
                 return self._of_member(node)
             case "take":
                 return self.code.table(node.facts, node.dtype)[x[0].to(I64)]
+            case "order":
+                return self._order(node, x)[node.facts[0]]
             case "pick":
                 place, result, *others = x
                 for k, other in enumerate(others, 1):
@@ -167,6 +170,27 @@ class _RowCode:
             made: Any = onnx.values(terms, member.outputs, TERMS)
             self._scores[number] = made.values
         return self._scores[number][k]
+
+    def _order(self, node: ScoreNode, x: Sequence[Value]) -> Buffer:
+        """Return the places of numbers, from the largest on; equal ones as they are."""
+        if node.inputs not in self._orders:
+            type_, size = _type_of(node.inputs[0].dtype), len(x)
+            numbers, order = (
+                b.local("numbers", type_, size),
+                b.local("order", I64, size),
+            )
+            for k, number in enumerate(x):
+                numbers[k] = number
+            with b.loop(size) as i:
+                number, rank = numbers[i], [b.const(0)]
+                with b.loop(size, carry=rank) as j:
+                    other = numbers[j]
+                    first = (other > number) | (other.eq(number) & (j < i))
+                    rank[0] = rank[0] + first.to(I64)
+                order[rank[0]] = i
+            self.unknown += map(b.is_nan, x)
+            self._orders[node.inputs] = order
+        return self._orders[node.inputs]
 
     def _extreme(self, node: ScoreNode) -> Value:
         """Return the place of the first greatest or least number."""
