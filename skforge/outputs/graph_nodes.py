@@ -266,6 +266,8 @@ def _bound(node: ScoreNode) -> float:
     """Return what a whole number, at least 0, is less than."""
     if node.operation == "cast" and "int" in node.dtype:
         return _bound(node.inputs[0])
+    if node.operation == "pick":
+        return max(map(_bound, node.inputs[1:]))
     if node.operation in ("greatest", "least", "order"):
         return len(node.inputs)
     return node.facts[1] if node.operation == "place" else np.inf

@@ -220,8 +220,12 @@ class Random:
                 x, width = self.wide()
                 some = p.const([max(2, width - 2)], "int64")
                 values, order = p.step("TopK", x, some, n=2, axis=1)
-                x = values if kind == 17 else p.step("Cast", order, to=1)
-                width = max(2, width - 2)
+                self.known.append((p.step("Cast", order, to=1), max(2, width - 2)))
+                if kind == 17:
+                    x, width = values, max(2, width - 2)
+                else:  # a weighted median's
+                    at = p.step("GatherElements", order, self.place(values), axis=1)
+                    x, width = p.step("GatherElements", x, at, axis=1), 1
         self.known.append((x, width))
 
 
