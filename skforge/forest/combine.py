@@ -11,11 +11,12 @@ import numpy as np
 from skforge._typing import Array, Int32s, Int64s, Uint32s
 from skforge.exceptions import InvalidInputError, UnsupportedModelError, shortened
 from skforge.forest.arrays import ForestArrays
+from skforge.forest.outputs import OF_ONEDAL
 from skforge.forest.predicates import AnyForest, deduplicate_predicates
 from skforge.forest.validation import ABSENT
 
 #: Transforms with a constant that depends on all trees.
-_OF_ALL_TREES = ("samme", "path_length", "weighted_median")
+_OF_ALL_TREES = ("samme", "path_length", "weighted_median", *OF_ONEDAL)
 _INSTEAD = "predict with each forest, and add the scores"
 _AT_SOURCE = "choose the trees in {}, and read the model again"
 

@@ -21,11 +21,15 @@ OutputFunction: TypeAlias = Literal[
     # in NumPy's and SciPy's
     "expit", "softmax_by_rows", "softmax_by_columns", "numpy_exp", "samme",
     "path_length", "weighted_median",
+    # in oneDAL's
+    "scaled", "scaled_blocks",
     # in ONNX Runtime's
     "onnx", "graph",
     # in CatBoost's
     "fast_exp", "fast_softmax", "uncertainty",
 ]  # fmt: skip
+#: Those of one dtype of rows, with a constant of all trees.
+OF_ONEDAL: tuple[OutputFunction, ...] = "scaled", "scaled_blocks"
 #: XGBoost's least distance between two expectiles.
 EXPECTILE_GAP = 1e-6
 Probabilities: TypeAlias = Literal["scores", "values", "complement", "softmax"]
@@ -57,6 +61,8 @@ class OutputSpec:
     #: - ``samme`` of AdaBoost's votes, whose weights sum to ``parameter``;
     #:   ``path_length`` of an isolation forest, ``-(2 ** (-x / parameter))``; values
     #:   below ``cutoff`` are outliers; ``weighted_median``, AdaBoost's of regressors;
+    #: - ``scaled``, a score times ``parameter``; ``scaled_blocks``, the sum of these,
+    #:   rounded once for each score;
     #: - ``onnx``: ``post`` of the scores in a ``layout``, as ``dtype``;
     #: - ``graph``, what an ONNX graph computes of the scores of several ensembles;
     #: - ``fast_exp`` and ``fast_softmax``, with CatBoost's own exponential;

@@ -11,7 +11,7 @@ from skforge._compat import cached_property
 from skforge._typing import Array, Int64s
 from skforge.forest.combine import subset
 from skforge.forest.forest import Forest
-from skforge.forest.outputs import AnswerSpec
+from skforge.forest.outputs import OF_ONEDAL, AnswerSpec
 from skforge.forest.validation import ABSENT
 from skforge.runtime.libm import multiply_add
 
@@ -33,7 +33,8 @@ class BoostingRounds:
         if forest.source not in _BOOSTED or each < 0 or forest.aggregate in ABSENT:
             return None
         # averages, and isolation forests
-        if forest.divisor != 1 or forest.outputs.function == "path_length":
+        averages = "path_length", *OF_ONEDAL
+        if forest.divisor != 1 or forest.outputs.function in averages:
             return None
         one = forest.vector_leaves or forest.outputs.function == "weighted_median"
         n_outputs = 1 if one else forest.n_outputs

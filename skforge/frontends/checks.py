@@ -40,15 +40,23 @@ def refuse_unfitted(model: Any) -> NoReturn:
     )
 
 
+def is_onedal(model: Any) -> bool:
+    """Tell whether oneDAL trained, or will probably train, a model of sklearnex.
+
+    What oneDAL cannot train, scikit-learn trains and predicts.
+    """
+    if not any(
+        kind.__module__.startswith("sklearnex.") for kind in type(model).__mro__
+    ):
+        return False
+    fitted = any(name.endswith("_") and name[0] != "_" for name in vars(model))
+    return not fitted or hasattr(model, "_onedal_estimator")
+
+
 def refuse_override(model: Any, package: str, name: str = "predict") -> None:
     module = getattr(getattr(type(model), name), "__module__", None)
-    if type(model).__module__.startswith("sklearnex."):
-        raise UnsupportedModelError(
-            f"This {type(model).__name__} is one of scikit-learn-intelex (sklearnex), "
-            "whose predictions are computed otherwise. Call "
-            "sklearnex.unpatch_sklearn(), import scikit-learn's class again, and fit "
-            "that one."
-        )
+    if f"{module}".startswith("sklearnex.") and not is_onedal(model):
+        return
     if not f"{module}.".startswith(f"{package}."):
         raise UnsupportedModelError(
             f"{type(model).__name__} overrides {name}, so its predictions cannot be "

@@ -133,6 +133,8 @@ FUNCTIONS: dict[FunctionName, ScoreFunction] = {
     "samme": ScoreFunction(sklearn.samme, "own"),
     "path_length": ScoreFunction(sklearn.inliers),
     "weighted_median": ScoreFunction(sklearn.weighted_median),
+    "scaled": _of_value(lambda x, spec, on: x * spec.parameter),
+    "scaled_blocks": ScoreFunction(sklearn.scaled_blocks),
     "path_score": ScoreFunction(sklearn.path_scores, "own"),
     "path_decision": ScoreFunction(sklearn.path_decision),
     "scipy_softmax": ScoreFunction(_scipy_softmax, "own"),

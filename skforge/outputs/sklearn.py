@@ -13,6 +13,7 @@ import numpy as np
 
 from skforge._typing import Array
 from skforge.forest.outputs import OutputSpec
+from skforge.runtime.libm import fused
 
 
 def both_expit(scores: Array, spec: OutputSpec, on: Any) -> Array:
@@ -88,3 +89,11 @@ def weighted_median(scores: Array, spec: OutputSpec, on: Any) -> Array:
         rows = np.arange(len(part))
         medians[first : first + len(part)] = part[rows, order[rows, middle]]
     return medians
+
+
+def scaled_blocks(sums: Array, spec: OutputSpec, on: Any) -> Array:
+    """Return ``predict`` of oneDAL's regressors for the sums of blocks of trees."""
+    total = sums[:, 0] * sums.dtype.type(spec.parameter)
+    for block in range(1, sums.shape[1]):
+        total = fused(sums[:, block], spec.parameter, total)
+    return total

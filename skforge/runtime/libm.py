@@ -72,6 +72,11 @@ def multiply_add(a: Any, b: Any, c: Any) -> Any:
     """
     if not on_arm() or not isinstance(a, np.ndarray) or np.all(b == 1):
         return a * b + c
+    return fused(a, b, c)
+
+
+def fused(a: Any, b: Any, c: Any) -> Any:
+    """Return an array times ``b``, plus ``c``, rounded once."""
     return _fused(a.dtype.itemsize)(a, b, c).astype(a.dtype)
 
 

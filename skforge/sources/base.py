@@ -522,6 +522,7 @@ _HOMES = {
     "wrappers.source": ("wrapper",),
     "xgboost": ("xgboost", "xgboost_booster"),
     "leaf_weights": ("quantile", "survival"),
+    "onedal": ("onedal",),
     "sklearn": ("trees", "embedding", "boosting", "isolation", "bagging", "adaboost"),
     "histogram": ("histogram",),
     "pipeline": ("pipeline",),

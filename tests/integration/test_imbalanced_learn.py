@@ -154,12 +154,14 @@ def test_models_of_intel_are_named() -> None:
 
     Patched.__module__ = "sklearnex.ensemble._forest"
     Patched.__name__ = Patched.__qualname__ = "RandomForestClassifier"
-    for model, targets in (Patched(2), y), (clone(Patched(2)).fit(X, y), None):
+    trained = clone(Patched(2)).fit(X, y)
+    trained._onedal_estimator = object()  # without it, scikit-learn trained it
+    for model, targets in (Patched(2), y), (trained, None):
         with pytest.raises(UnsupportedModelError) as error:
             CompiledForest(model, tuning="off").fit(X, targets)
         assert str(error.value) == (
             "This RandomForestClassifier is one of scikit-learn-intelex (sklearnex), "
-            "whose predictions are computed otherwise. Call "
+            "whose trees show the class of a leaf and not its probabilities. Call "
             "sklearnex.unpatch_sklearn(), import scikit-learn's class again, and fit "
             "that one."
         )

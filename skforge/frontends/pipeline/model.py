@@ -16,7 +16,7 @@ from skforge.exceptions import InvalidModelError, UnsupportedModelError
 from skforge.forest.arrays import ZERO_THRESHOLD, Missing
 from skforge.forest.forest import Forest
 from skforge.frontends import base, read_forest, read_forests, refuse_untrained
-from skforge.frontends.checks import IntRange
+from skforge.frontends.checks import IntRange, is_onedal
 from skforge.frontends.members import fitted_members, is_wrapper
 from skforge.frontends.pipeline import fold, transformers
 from skforge.frontends.pipeline.bounds import (
@@ -36,6 +36,11 @@ from skforge.frontends.pipeline.columns import (
 from skforge.frontends.pipeline.predicates import on_rows, predicates_of
 from skforge.frontends.pipeline.split import flat
 from skforge.frontends.pipeline.transformers import cannot_fold
+
+
+def _is_of_onedal(model: Any) -> bool:
+    inside = fitted_members(model) if is_wrapper(model) else []
+    return is_onedal(model) or any(map(_is_of_onedal, map(base.unwrap, inside)))
 
 
 def codes_of(
@@ -193,6 +198,8 @@ def folded(
         inner = (read_forest(last, iteration_range),)
     if any(forest.source == "lightgbm" for forest in inner):
         _refuse_frames(model, last)
+    if _is_of_onedal(last):
+        cannot_fold("oneDAL sums in the dtype that the steps give rows")
     plan = plan_of(model, inner[0], dtype, form)
     ranks = base.is_a(last, "xgboost.sklearn.XGBRanker")
     if ranks and len(plan.columns) == inner[0].n_features + 1:

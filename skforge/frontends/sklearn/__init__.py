@@ -1,5 +1,5 @@
 """scikit-learn models."""
 
-from skforge.frontends.sklearn import ensembles, histogram, leaf_weights
+from skforge.frontends.sklearn import ensembles, histogram, leaf_weights, onedal
 
-__all__ = ["ensembles", "histogram", "leaf_weights"]
+__all__ = ["ensembles", "histogram", "leaf_weights", "onedal"]

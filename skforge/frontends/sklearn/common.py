@@ -117,14 +117,15 @@ def forest_of(
     *,
     columns: Any = None,
     missing: bool = True,
+    dtype: Any = np.float32,
     **fields: Any,
 ) -> Forest:
     """Return the forest of a model's fitted trees, all nodes joined at once.
 
     ``values`` has, for each tree, what its nodes add to each output; ``columns`` the
     columns of X that it was trained on, in its order. Without ``missing``, missing
-    values go right, wherever the trees would send them. Unless ``fields`` say
-    otherwise, leaves add to all outputs, from 0.
+    values go right, wherever the trees would send them. Rows have the ``dtype``.
+    Unless ``fields`` say otherwise, leaves add to all outputs, from 0.
     """
     offset = offsets([tree.node_count for tree in trees])
     left, right, cover, feature, exact, goes_left = _joined(trees, offset)
@@ -135,7 +136,7 @@ def forest_of(
         pairs = zip(trees, map(np.asarray, columns), strict=True)
         tested = [columns_of[np.maximum(tree.feature, 0)] for tree, columns_of in pairs]
         feature = np.concatenate(tested)[inner]
-    threshold = round_thresholds(exact, Comparison.LE, np.dtype(np.float32))
+    threshold = round_thresholds(exact, Comparison.LE, np.dtype(dtype))
     side = goes_left != 0 if missing else False
     tests = deduplicate_predicates(feature, Comparison.LE, threshold, Missing.NAN, side)
     del feature, exact, goes_left, threshold, side  # 80 MB for 12 million nodes

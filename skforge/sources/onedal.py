@@ -1,0 +1,125 @@
+"""The adapter for regressors that scikit-learn-intelex trained."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from skforge.forest.forest import Forest
+from skforge.forest.frames import kind_of
+from skforge.frontends.checks import is_onedal
+from skforge.frontends.sklearn import onedal
+from skforge.runtime.mappings import MappingColumns
+from skforge.sources import forms
+from skforge.sources.base import Array, Source, register
+from skforge.sources.plain import ReadArray, Reading
+from skforge.sources.sklearn import SklearnSource
+
+_WIDE, _NARROW = np.dtype(np.float64), np.dtype(np.float32)
+#: Columns of Polars and Arrow that the model makes float64 of.
+_FLOATS = {"Float64", "Float32", "double", "float"}
+#: The form of rows whose dtype in the model is not certain here.
+_UNSURE = np.dtype(object)
+
+
+@register
+class OneDalSource(SklearnSource):
+    """Rows of float32 are summed in float32, by a forest of their own; others are not.
+
+    Leaf numbers, sparse rows and missing values are those of scikit-learn's trees,
+    which the model makes when they are asked for.
+    """
+
+    classes = (onedal.REGRESSOR,)
+    kind = "onedal"
+    has_forms = True
+    explains = False
+    #: Entries are to take arrays of the forest's own dtype alone.
+    limit = float(np.finfo(np.float64).max)
+    _obeys_config = False
+
+    def __init__(self, model: Any, forest: Forest) -> None:
+        super().__init__(model, forest)
+        self.twins: dict[str, Source] = {}
+
+    @classmethod
+    def detects(cls, model: Any) -> bool:
+        return super().detects(model) and is_onedal(model)
+
+    @classmethod
+    def traces(cls, model: Any) -> list[Any]:
+        trained = model._onedal_estimator
+        return [trained, trained._onedal_model, *super().traces(model)]
+
+    def form_of(self, X: Any) -> Any:
+        form = _dtype_of(X)
+        return None if form == self.forest.input_dtype else form
+
+    def knows(self, form: Any) -> bool:
+        return form is None
+
+    def sample(self, dtype: Any) -> Any:
+        narrow = dtype == _NARROW
+        return np.zeros((1, self.forest.n_features), dtype) if narrow else None
+
+    def of_form(self, form: Any) -> Source | None:
+        if form != _NARROW:
+            return None
+        text = forms.form_text(form)
+        if self.stored is not None:
+            if (twin := self.stored.twins.get(text)) is None:
+                return None
+            twin = replace(twin, attributes=self.stored.attributes)
+            return OneDalSource(twin, twin.forest)
+        if text not in self.twins:
+            block = int(np.count_nonzero(self.forest.tree_output == 0))
+            forest = onedal.forest_of(self.model, block, np.float32).validate()
+            self.twins[text] = OneDalSource(self.model, forest)
+        return self.twins[text]
+
+    def reading(self) -> Reading:
+        return self._reading()
+
+    def read(self, X: Any) -> ReadArray | None:
+        if self.form_of(X) is not None:
+            return None
+        return super().read(X)
+
+    def columns(self) -> MappingColumns | None:
+        columns = super().columns()  # a frame tells of which dtype the values are
+        return columns and replace(columns, by_frame=True)
+
+    def _rows(self, X: Any, method: str) -> Any:
+        return None if method == "apply" else self.taken(self.read(X))
+
+    def _call(self, method: str, X: Any, **params: Any) -> Any:
+        if method != "predict_raw":
+            return super()._call(method, X, **params)
+        source = self.of_form(self.form(X)) or self
+        return source.raw(np.asarray(X, source.forest.input_dtype))
+
+    def _scores(self, rows: Array) -> Any:
+        return self.reference(rows)
+
+
+def _dtype_of(X: Any) -> np.dtype[Any]:
+    """Return the dtype in which the model reads rows: float64, float32 or unsure.
+
+    Only arrays and pandas frames of float32 stay that.
+    """
+    kind = kind_of(X)
+    if X is None or isinstance(X, (list, tuple)):
+        return _WIDE
+    if kind in ("polars", "pyarrow"):
+        types = X.schema.types if kind == "pyarrow" else X.dtypes
+        return _WIDE if _FLOATS.issuperset(map(str, types)) else _UNSURE
+    if not isinstance(X, np.ndarray) and kind != "pandas":
+        return _UNSURE
+    dtypes = [*X.dtypes] if kind == "pandas" else [X.dtype]
+    if not dtypes or any(getattr(dtype, "kind", "O") not in "fiub" for dtype in dtypes):
+        return _UNSURE
+    plain = all(isinstance(dtype, np.dtype) for dtype in dtypes)
+    both = np.result_type(*dtypes) if plain else _UNSURE
+    return both if both in (_NARROW, _UNSURE) else _WIDE
