@@ -1,6 +1,7 @@
 """Programs that nobody edits, with and without ``skforge run``.
 
-    python benchmarks/environments.py mlflow mlserver bentoml dask-ml flaml
+    python benchmarks/environments.py mlflow mlserver bentoml dask-ml flaml packages
+    python benchmarks/environments.py ray autogluon
     python -m benchmarks.accelerated --output benchmarks/results
 
 ``unedited/`` holds the programs, and the environments what they need; a program whose
@@ -8,8 +9,10 @@ environment is not there is left out. Each runs in processes of its own that tak
 as ``python PROGRAM`` and as ``skforge run PROGRAM``, with an empty cache. What counts
 is the CPU time of its work, of all threads and processes, compiling included: it
 depends less on neighbours than the clock does. A server is asked by this process, one
-request after another. All bytes that come out have to be the same, or the script ends
-with 1. A thread in the accelerated processes notes the calls that kernels answered.
+request after another. All bytes that come out and all warnings have to be the same, or
+the script ends with 1. A thread in the accelerated processes notes the calls that
+kernels answered. ``programs_compared.py`` compares alone, with kernels from the first
+call on.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import hashlib
 import http.client
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -71,6 +75,7 @@ PROGRAMS = [
     Program("cross_val_predict", "", "cross_val_predict.py"),
     Program("StackingClassifier", "", "stacking.py"),
     Program("GridSearchCV", "", "grid_search.py"),
+    Program("scikit-learn's inspection of boosters", "", "inspection_of_boosters.py"),
     *(
         Program(
             *(f"MLflow pyfunc of {name}", "mlflow", f"mlflow_pyfunc.py {rows}"),
@@ -104,7 +109,37 @@ PROGRAMS = [
     ),
     Program("ParallelPostFit of Dask-ML", "dask-ml", "dask_ml_post_fit.py"),
     Program("AutoML of FLAML", "flaml", "flaml_automl.py"),
+    Program("TabularPredictor of AutoGluon", "autogluon", "autogluon_tabular.py"),
+    Program("Ray: map_batches and joblib", "ray", "ray_batches.py"),
+    *(
+        Program(name, "packages", command)
+        for name, command in {
+            "SHAP's explainers": "shap_explainer.py",
+            "Optuna with LightGBM": "optuna_lightgbm.py",
+            "a notebook under papermill": "notebook.py",
+            "imbalanced-learn": "imbalanced_pipeline.py",
+            "Feature-engine": "feature_engine_pipeline.py",
+            "mlxtend": "mlxtend_stacking.py",
+            "scikit-lego": "scikit_lego.py",
+            "MAPIE": "mapie_conformal.py",
+            "ELI5": "eli5_permutation.py",
+        }.items()
+    ),
+    Program(
+        *("gunicorn: Flask in two forked workers", "packages"),
+        "gunicorn --preload -w 2 -b 127.0.0.1:PORT wsgi:app",
+        *("pickle", "/"),
+    ),
 ]
+
+#: By environment, the packages that its programs are of, if they have other names.
+PACKAGES = {
+    "autogluon": ("autogluon.tabular",),
+    "packages": (
+        *("shap", "optuna", "papermill", "imbalanced-learn", "feature-engine"),
+        *("mlxtend", "scikit-lego", "mapie", "eli5", "gunicorn"),
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +149,8 @@ class Run:
     cpu: float
     walls: list[float]
     digest: str
+    #: The lines that a program wrote to stderr, if it is no server.
+    said: str = ""
 
 
 # ------------------------------------------------------------ programs and servers
@@ -128,7 +165,9 @@ def scripts_of(program: Program) -> Path:
     return Path(python_for(program)).parent
 
 
-def variables(program: Program, folder: Path, accelerated: bool) -> dict[str, str]:
+def variables(
+    program: Program, folder: Path, accelerated: bool, eager: bool = False
+) -> dict[str, str]:
     """Return the environment of a run, which notes its calls in the folder."""
     paths = [str(ROOT), str(UNEDITED)]
     if accelerated:
@@ -139,17 +178,23 @@ def variables(program: Program, folder: Path, accelerated: bool) -> dict[str, st
         "PATH": os.pathsep.join([str(scripts_of(program)), os.environ["PATH"]]),
         "SKFORGE_CACHE_DIR": str(folder / "cache"),
         "COUNTED": str(folder),
+        "COUNTED_EAGER": "1" if eager else "",
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "BENTOML_DO_NOT_TRACK": "True",
     }
 
 
-def run(program: Program, made: Path, accelerated: bool) -> tuple[Run, Document]:
-    """Run a program beside a copy of what was made; return its calls as well."""
+def run(
+    program: Program, made: Path, accelerated: bool, eager: bool = False
+) -> tuple[Run, Document]:
+    """Run a program beside a copy of what was made; return its calls as well.
+
+    ``eager`` lets kernels answer as soon as they can, where they are slower, too.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         shutil.copytree(made, folder, dirs_exist_ok=True)
-        environment = variables(program, folder, accelerated)
+        environment = variables(program, folder, accelerated, eager)
         words = program.command.split()
         if words[0] != "-m":
             is_ours = words[0].endswith(".py")
@@ -159,8 +204,8 @@ def run(program: Program, made: Path, accelerated: bool) -> tuple[Run, Document]
         if program.path:
             done = asked(program, command, folder, environment)
         else:
-            told = _answer(command, folder, environment)
-            done = Run(**json.loads(told.splitlines()[-1]))
+            told, said = _answer(command, folder, environment)
+            done = Run(**json.loads(told.splitlines()[-1]), said=said)
         lines = [
             line
             for file in folder.glob("*.counted")
@@ -178,7 +223,10 @@ def make(program: Program, folder: Path) -> None:
         _answer([*script, *program.made.split()], folder, environment)
 
 
-def _answer(command: list[str], folder: Path, environment: dict[str, str]) -> str:
+def _answer(
+    command: list[str], folder: Path, environment: dict[str, str]
+) -> tuple[str, str]:
+    """Return what a command wrote to stdout, and the lines on stderr, sorted."""
     done = subprocess.run(
         command,
         cwd=folder,
@@ -189,7 +237,9 @@ def _answer(command: list[str], folder: Path, environment: dict[str, str]) -> st
     )
     if done.returncode:
         raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr[-3000:]}")
-    return done.stdout
+    plain = done.stderr.replace(str(folder), "")
+    lines = re.sub(r"[0-9a-f]{12,}|\d+", "", plain).splitlines()  # names and times
+    return done.stdout, "\n".join(sorted({line.rstrip() for line in lines}))
 
 
 def asked(
@@ -324,12 +374,12 @@ def measured(program: Program, rounds: int) -> Document:
                 done, calls = run(program, Path(folder), accelerated)
                 runs[accelerated].append(done)
                 counted += [calls] if accelerated else []
-    digests = {one.digest for side in runs.values() for one in side}
+    told = {(one.digest, one.said) for side in runs.values() for one in side}
     line = {
         **asdict(program),
         **{name: round(median(one[name] for one in counted)) for name in counted[0]},
         "rounds": rounds,
-        "same": len(digests) == 1,
+        "same": len(told) == 1,
         "library": _figures(runs[False]),
         "accelerated": _figures(runs[True]),
     }
@@ -356,6 +406,16 @@ def able(wanted: list[str]) -> Iterator[Program]:
 
 
 # ------------------------------------------------------------ the page
+
+
+def versions(lines: list[Document]) -> dict[str, str]:
+    """Return the versions of the packages that programs are of, in environments."""
+    return {
+        package: version_in(name, package)
+        for name in dict.fromkeys(one["environment"] for one in lines)
+        for package in PACKAGES.get(name, (name,))
+        if name and python_of(name)
+    }
 
 
 def programs_table(document: Document) -> list[str]:
@@ -415,11 +475,7 @@ def main(
         lines = [known[one.name] for one in PROGRAMS if one.name in known]
         document: Any = {
             "machine": machine(),
-            "packages": {
-                name: version_in(name, name)
-                for name in dict.fromkeys(one["environment"] for one in lines)
-                if name and python_of(name)
-            },
+            "packages": versions(lines),
             "lines": lines,
         }
         publish(output, "accelerated", rounded(document), page)

@@ -31,6 +31,7 @@ PAGES = {
     "sparse_rows": "sparse_rows",
     "service": "service",
     "accelerated": "accelerated",
+    "programs_compared": "programs_compared",
     "own_tests": "own_tests",
     "pipelines": "pipelines",
     "explain": "explain",

@@ -52,6 +52,8 @@ SENTENCES = {
     ],
     "docs/without_changing_a_line.md": [
         "medians, runs a side: [program rounds], on: [program machine].",
+        "warnings and exit codes of [compared programs] programs are the same then, "
+        "and kernels answer [compared calls] of their calls.",
         "times: [own tests] tests end as they do without skforge, and kernels answer "
         "[own calls] of their calls.",
     ],
@@ -341,10 +343,13 @@ def programs(folder: Path) -> dict[str, str]:
     facts = document["machine"]
     load = f"load average {facts['load_average']:.0f}"
     tests = harness.stored(folder, "own_tests")["lines"]
+    others = harness.stored(folder, "programs_compared")["lines"]
     agree = sum(sum(x["outcomes"].values()) - len(x["differing"]) for x in tests)
     return {
         "program rounds": accelerated.rounds_of(document),
         "program machine": f"{facts['target']}, {load}",
+        "compared programs": f"{sum(line['same'] for line in others)}",
+        "compared calls": f"{sum(line['kernel_calls'] for line in others):,}",
         "own tests": f"{agree:,}",
         "own calls": f"{sum(line['kernel_calls'] for line in tests):,}",
     }

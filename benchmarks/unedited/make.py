@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import sys
 from pathlib import Path
 from typing import Any
@@ -59,12 +60,17 @@ def for_mlserver(library: str) -> None:
     Path("model-settings.json").write_text(json.dumps(about))
 
 
-def write_forest(file: str = "model.joblib") -> None:
+def trained() -> Any:
     """Train on an array: scikit-learn would warn of arrays after a frame."""
-    joblib.dump(forest().fit(X[:1500], y[:1500]), file)
+    return forest().fit(X[:1500], y[:1500])
+
+
+def write_forest(file: str = "model.joblib") -> None:
+    joblib.dump(trained(), file)
 
 
 WRITERS = {"mlflow": for_mlflow, "mlserver": for_mlserver, "joblib": write_forest}
+WRITERS["pickle"] = lambda: Path("model.pickle").write_bytes(pickle.dumps(trained()))
 
 if __name__ == "__main__":
     WRITERS[sys.argv[1]](*sys.argv[2:])

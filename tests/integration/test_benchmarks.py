@@ -10,7 +10,7 @@ import sys
 import warnings
 from dataclasses import asdict, replace
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -36,8 +36,10 @@ def benchmarks(monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
     import front_page
     import machine
     import measure
+    import own_tests
     import pipelines
     import pipelines_cases
+    import programs_compared
     import redraw
     import remote
     import report
@@ -46,7 +48,7 @@ def benchmarks(monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
 
     modules = (engines_report, export, forms, front_page, measure, remote, report)
     more = (cold_start, fresh, machine, pipelines, pipelines_cases, redraw, synthetic)
-    more = (*more, scaling)
+    more = (*more, own_tests, programs_compared, scaling)
     found = {m.__name__: m for m in (*modules, *more)}
     for name in set(sys.modules) - before:
         if getattr(sys.modules[name], "__file__", None):
@@ -486,6 +488,32 @@ def test_drawn_tables_have_the_shape_of_the_known_ones(benchmarks):
     frame, y = cases.titanic(1309, 0)
     assert frame["age"].isna().mean() == pytest.approx(0.2, abs=0.05)
     assert 0.2 < y.mean() < 0.6
+
+
+def test_fetched_tests_are_of_the_library_that_they_import(benchmarks, tmp_path):
+    for name, line in {"a": "import lightgbm as lgb", "b": "import numpy"}.items():
+        (tmp_path / f"test_{name}.py").write_text(line)
+    suites = benchmarks["own_tests"].fetched([tmp_path])
+    names = ["LightGBM, test_a", f"{tmp_path.name}, test_b"]
+    assert list(suites) == names
+    assert suites[names[0]] == [str(tmp_path / "test_a.py")]
+
+
+@pytest.mark.parametrize("told", [("b", ""), ("a", "UserWarning: ")])
+def test_programs_that_answer_or_warn_otherwise_are_told(benchmarks, monkeypatch, told):
+    module = benchmarks["programs_compared"]
+    calls = {"kernel_calls": 2, "library_calls": 1, "differed": 0}
+
+    def run(program, made, accelerated, eager=False):
+        digest, said = told if accelerated else ("a", "")
+        return SimpleNamespace(digest=digest, said=said), calls
+
+    monkeypatch.setattr(module, "run", run)
+    line = module.compared(module.PROGRAMS[0])
+    assert not line["same"]
+    (words,) = module.compared_table({"lines": [line]})[2:]
+    assert "2 of 3" in words
+    assert "**others**" in words
 
 
 def test_a_release_counts_if_this_python_takes_it(benchmarks, monkeypatch, capsys):
