@@ -219,7 +219,7 @@ def test_tiles_of_trees_pay_where_l3_is_slow_and_lines_outgrow_l2() -> None:
 
 
 def test_scattered_lines_of_memory_take_longer_with_avx2_only() -> None:
-    """Prefetched lines of tiles that outgrow a share of L3, and leaves of lanes L2."""
+    """Lines of tiles that outgrow a share of L3; leaves and nodes below lanes L2."""
     made = drawn(100, 11, shape="full", n_features=8)
     row, lanes = plan_of(tiled_row_schedule(15)), plan_of(lanes_schedule())
     for target, further in ((V3, SCATTERED), (V4, 0.0)):
@@ -228,9 +228,12 @@ def test_scattered_lines_of_memory_take_longer_with_avx2_only() -> None:
             for l3 in (1 << 30, 1 << 12)
         )
         held = CostEstimate(made, replace(target, l2_bytes=1 << 30))
-        few, many = (one.terms(lanes, 64)["far_leaf"] for one in (held, far))
-        assert few == 0
-        assert many == pytest.approx(further * 64 * 100, rel=0.01)
+        counts = far.counts.lanes
+        for term, reads in (("far_leaf", 100), ("far_hop", counts.hops)):
+            few, many = (one.terms(lanes, 64)[term] for one in (held, far))
+            assert few == 0 < reads
+            assert many == pytest.approx(further * 64 * reads, rel=0.01)
+            assert (term in far.parts(lanes, 64)) == (term == "far_leaf" or further > 0)
         waits = [one.terms(row, 64)["wait"] for one in (near, far)]
         visits = far.counts.four.visits * 64 * 100
         narrow = WITHOUT_MASKS["tile-row", 4] if target is V3 else 1.0
@@ -239,6 +242,19 @@ def test_scattered_lines_of_memory_take_longer_with_avx2_only() -> None:
         assert (waits[1] - waits[0]) / visits == pytest.approx(
             narrow * (quiet + further), rel=0.02
         )
+
+
+def test_trees_beyond_l1_cost_less_than_they_did_before_avx2_prefetched_tiles() -> None:
+    made = drawn(100, 11, shape="full", n_features=8)
+    plan, tree = (
+        plan_of(tiled_schedule(512, 7)),
+        counted(made, V3).three.lines.size / 100,
+    )
+    held, half = (
+        CostEstimate(made, replace(V3, l1_bytes=size)).terms(plan, 512)
+        for size in (1 << 30, int(tree / 2))
+    )
+    assert half["narrow_tile"] == pytest.approx(held["narrow_tile"] / 2, rel=1e-3)
 
 
 def test_codes_of_blocks_beyond_l1_cost_less_than_trees_that_are_read_again() -> None:

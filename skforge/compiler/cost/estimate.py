@@ -38,11 +38,16 @@ COEFFICIENTS: dict[str, dict[str, float]] = json.loads(_FITTED)["coefficients"]
 
 #: Those of Arm, by counted instructions of six forests, since nobody timed any: NEON
 #: cannot make bits of a vector's answers at once, and no operand is in memory. Those of
-#: AVX2, where steps below lanes take longer than in the fit, and where 16 registers do
-#: not hold more than 64 codes (Zen 3).
+#: AVX2, where steps below lanes take longer than in the fit, and more so if nodes and
+#: leaves outgrow L2 together (five forests, Zen 4: .18 to .85), and where 16 registers
+#: do not hold more than 64 codes (Zen 3).
 ON_ARM = {"bitsliced": {"compare": 0.93, "load": 5.0}, "trees": {"hop": 8.0}}
 FAR_CODES = {"far_code": 14.0}
-ON_AVX2 = {"lanes": {"hop": 9.0}, "tile-row": FAR_CODES, "tiles": FAR_CODES}
+ON_AVX2 = {
+    "lanes": {"hop": 9.0, "far_hop": 0.3},
+    "tile-row": FAR_CODES,
+    "tiles": FAR_CODES,
+}
 
 #: Ways to pass rows through trees; "values" are tiles that compare values, "rows" and
 #: "trees" are walks with rows or trees in flight.
@@ -341,6 +346,7 @@ def _in_lanes(w: Work, c: LanesCost, rest: Reach, calls: Counts, test: str) -> T
         "leaf": np.ceil(w.n / f.sums_together) * f.trees * f.leaf_vectors * m.scalar,
         "leaf_wait": w.n * f.trees * f.leaf_vectors * w.wait(_beside_leaves(w, c)),
         "far_leaf": w.n * f.trees * w.scattered(_beside_leaves(w, c), l2),
+        "far_hop": w.n * c.hops * w.scattered(w.met(rest) + _beside_leaves(w, c), l2),
     }
 
 
@@ -402,7 +408,11 @@ def pieces(w: Work) -> Terms:
 def tiles(w: Work) -> Terms:
     f = w.forest
     counts = f.four if w.plan.levels >= 4 else f.three
-    return {**_quantized(w), **_tiled(w, counts, LINE * -(-f.code_columns // 32))}
+    terms = _tiled(w, counts, LINE * -(-f.code_columns // 32))
+    # What tiles of trees beyond L1 would wait for is prefetched.
+    l1 = w.target.l1_bytes
+    terms["narrow_tile"] *= l1 / max(l1, counts.lines.size / f.trees)
+    return {**_quantized(w), **terms}
 
 
 def values(w: Work) -> Terms:
