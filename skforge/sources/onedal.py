@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from skforge.forest.forest import Forest
-from skforge.forest.frames import kind_of
 from skforge.frontends.checks import is_onedal
 from skforge.frontends.sklearn import onedal
+from skforge.rows import forms
+from skforge.rows.frames import kind_of
+from skforge.rows.plain import ReadArray, Reading
 from skforge.runtime.mappings import MappingColumns
-from skforge.sources import forms
 from skforge.sources.base import Array, Source, register
-from skforge.sources.plain import ReadArray, Reading
 from skforge.sources.sklearn import SklearnSource
 
 _WIDE, _NARROW = np.dtype(np.float64), np.dtype(np.float32)
