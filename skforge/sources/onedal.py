@@ -18,6 +18,7 @@ from skforge.sources.base import Array, Source, register
 from skforge.sources.sklearn import SklearnSource
 
 _WIDE, _NARROW = np.dtype(np.float64), np.dtype(np.float32)
+_LARGEST = float(np.finfo(_WIDE).max)
 #: Columns of Polars and Arrow that the model makes float64 of.
 _FLOATS = {"Float64", "Float32", "double", "float"}
 #: The form of rows whose dtype in the model is not certain here.
@@ -34,10 +35,9 @@ class OneDalSource(SklearnSource):
 
     classes = (onedal.REGRESSOR,)
     kind = "onedal"
-    has_forms = True
     explains = False
     #: Entries are to take arrays of the forest's own dtype alone.
-    limit = float(np.finfo(np.float64).max)
+    facts = replace(SklearnSource.facts, has_forms=True, limit=_LARGEST)
     _obeys_config = False
 
     def __init__(self, model: Any, forest: Forest) -> None:
