@@ -26,7 +26,7 @@ from skforge.engine.cpu.programs import program
 from skforge.engine.kernels import address_of
 from skforge.forest.categories import HashedCategories
 from skforge.runtime.entries import EntrySizes, open_entry
-from skforge.runtime.python_objects import is_known_python, symbols
+from skforge.runtime.python_objects import ascii_layout, is_known_python, symbols
 
 if TYPE_CHECKING:
     from skforge.compiler.ir.lir.nodes import Function, Routine
@@ -46,7 +46,8 @@ def _routines() -> Sequence[Routine]:
 
 def _program(name: str, write: Any, more: Mapping[str, int]) -> MachineCode:
     facts = name, str(sys.implementation.cache_tag)
-    return program(facts, write, Target.host(), {**symbols(*_CLASSES), **more})
+    known = {**symbols(*_CLASSES), **ascii_layout(), **more}
+    return program(facts, write, Target.host(), known)
 
 
 @lru_cache(maxsize=1)

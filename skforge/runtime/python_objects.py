@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from functools import lru_cache
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ import numpy as np
 #: Offsets in PyObject, PyArrayObject and PyArray_Descr on 64-bit machines.
 OB_TYPE, ARRAY_DATA, ARRAY_NDIM, ARRAY_SHAPE, ARRAY_STRIDES = 8, 16, 24, 32, 40
 ARRAY_DTYPE, DTYPE_KIND = 56, 24
+#: Those of float, and of texts of ASCII, whose characters follow their head.
+FLOAT_VALUE, TEXT_LENGTH, TEXT_STATE = 16, 16, 32
 #: Kind, character and byte order of the row dtypes, as three bytes of a number.
 DTYPE_CODES = {
     dtype: int.from_bytes(f"f{np.dtype(dtype).char}=".encode(), "little")
@@ -82,7 +85,36 @@ def builtin(
 
 def is_known_python() -> bool:
     free = "free-threading" in sys.version
-    return sys.implementation.name == "cpython" and not free
+    known = sys.implementation.name == "cpython" and float.__basicsize__ == 24
+    return known and not free
+
+
+@lru_cache(maxsize=1)
+def ascii_layout() -> dict[str, int]:
+    """Return the bits that texts of ASCII alone have, and the size of their head.
+
+    Bits that no text has, if this Python's texts are none of those known.
+    """
+    texts = "", "a", "ab" * 20, str(123456789), sys.implementation.name
+    others = "é", "été" * 9, "日本", "a\U0001f333", type("Own", (str,), {})("own")
+    for bits, head in product((0x60, 0x60 << 6, 0x60 << 14), (40, 48)):
+        has = all(_is_ascii(text, bits, head) for text in texts)
+        if has and not any(_state(text) & bits == bits for text in others):
+            return {"skf_ascii": bits, "skf_head": head}
+    return {"skf_ascii": 1 << 40, "skf_head": 40}
+
+
+def _state(text: str) -> int:
+    return ctypes.c_uint32.from_address(id(text) + TEXT_STATE).value
+
+
+def _is_ascii(text: str, bits: int, head: int) -> bool:
+    if _state(text) & bits != bits:
+        return False
+    length = ctypes.c_int64.from_address(id(text) + TEXT_LENGTH).value
+    given = text.encode() + b"\0"
+    held = length == len(text) and ctypes.string_at(id(text) + head, length + 1)
+    return bool(held == given)
 
 
 @lru_cache(maxsize=2)

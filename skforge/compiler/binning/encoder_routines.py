@@ -12,7 +12,6 @@ from skforge.compiler.binning.encoder_tables import (
     KINDS,
     REGISTERS,
     SIZES,
-    SPREAD,
 )
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder, b
@@ -25,6 +24,8 @@ from skforge.forest import categories
 BLOCK, LANES = 64, 16
 #: Fewer rows are encoded one by one.
 FEW = 4
+#: What parts of combinations are.
+KINDS_OF_PARTS = range(categories.EQUAL + 1)
 
 
 def encoder(target: Target) -> lir.Function:
@@ -86,15 +87,10 @@ class BlockEncoder:
         with b.loop(sizes["n_ranked"]) as v, b.loop(end) as r:
             bits = self.lines[self.a["value_column"][v].to(I64) * BLOCK + r]
             self._write_rank(v, bits, v * BLOCK + r)
-        with b.loop(sizes["n_ranked"], sizes["n_values"]) as v:
-            test = (self.a[f"value_{name}"][v] for name in ("kind", "number"))
-            kind, number = (b.splat(value, LANES) for value in test)
-            column = self.a["value_column"][v].to(I64) * BLOCK
-            with b.loop(0, end, LANES) as r:
-                bits = self.lines[column + r, Vec(I32, LANES)]
-                value = self._value(kind, number, bits)
-                self.values[v * BLOCK + r] = value
-                self.short[v * BLOCK + r] = value.to(U8)
+        for kind in KINDS_OF_PARTS:
+            first_value, last = (self.a["value_first"][k] for k in (kind, kind + 1))
+            with b.loop(first_value, last) as v:
+                self._write_values(kind, v, end)
         for which, (n_categories, n_flags, registers) in enumerate(KINDS):
             with self._tables(which, which + 1, n_categories) as c:
                 if registers and self.permutes:
@@ -157,10 +153,30 @@ class BlockEncoder:
 
     # ------------------------------------------------------------ values
 
-    def _value(self, kind: Value, number: Value, bits: Value) -> Value:
+    def _write_values(self, kind: int, v: Value, end: Value) -> None:
+        number = b.splat(self.a["value_number"][v], LANES)
+        column = self.a["value_column"][v].to(I64) * BLOCK
+        with b.loop(0, end, LANES) as r:
+            bits = self.lines[column + r, Vec(I32, LANES)]
+            if kind == categories.HASH:
+                self.values[v * BLOCK + r] = bits
+            else:
+                is_set = self._is_set(kind, bits, number)
+                for line, one in ((self.values, I32), (self.short, U8)):
+                    flag = b.select(is_set, b.const(1, Vec(one, LANES)), 0)
+                    line[v * BLOCK + r] = flag
+
+    @staticmethod
+    def _is_set(kind: int, bits: Value, number: Value) -> Value:
+        if kind == categories.EQUAL:
+            return bits.eq(number)
         x, border = b.bitcast(bits, F32), b.bitcast(number, F32)
-        is_set = b.select(kind.eq(categories.ABOVE_OR_NAN), ~(x <= border), x > border)
-        is_set = b.select(kind.eq(categories.EQUAL), bits.eq(number), is_set)
+        return x > border if kind == categories.ABOVE else ~(x <= border)
+
+    def _value(self, kind: Value, number: Value, bits: Value) -> Value:
+        *others, is_set = (self._is_set(k, bits, number) for k in KINDS_OF_PARTS[1:])
+        for k, other in enumerate(others, categories.ABOVE):
+            is_set = b.select(kind.eq(k), other, is_set)
         flag = b.select(is_set, b.const(1, bits.type), 0)
         return b.select(kind.eq(categories.HASH), bits, flag)
 
@@ -188,7 +204,7 @@ class BlockEncoder:
     def _rank(self, value: Value, bits: Value) -> Value:
         a = self.a
         shift = a["slot_shift"][value]
-        high = ((bits * SPREAD) >> shift) & ((2 << (31 - shift)) - 1)
+        high = ((bits * a["slot_factor"][value]) >> shift) & ((2 << (31 - shift)) - 1)
         first = a["slot_start"][value]
         state = [first + high.to(I64)]
 

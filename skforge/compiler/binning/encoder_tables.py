@@ -31,8 +31,12 @@ _MOST_WORDS = {1: 1 << 22, 2: 1 << 15}
 #: Least share of keys that are pairs of known hashes, so that few rows have others.
 _MOSTLY = 0.9
 _WORD, _NONE = 1 << 64, np.zeros(0, np.int32)
-#: Multiplies hashes of 32 bits, whose highest bits choose a slot.
-SPREAD = -1640531527
+#: A factor of hashes of 32 bits, whose highest bits choose a slot; each column takes
+#: that of ``_FACTORS`` powers which puts the fewest into slots of others, so that the
+#: first is the last in most rows.
+_SPREAD, _FACTORS = 0x9E3779B9, 48
+#: Hashes of a column up to which this is tried.
+_MANY = 128
 
 #: How many registers of 64 bytes, which are permuted, the places of ranks take; 0 is
 #: more.
@@ -49,9 +53,11 @@ SIZES = (
 ARRAYS = {
     # what parts of combinations read: kinds, columns, and borders or hashes
     **dict.fromkeys(("value_kind", "value_column", "value_number"), "i4"),
+    # the first value of each kind, behind ranks, and the end
+    "value_first": "i8",
     # of each column with ranks, and then of their strange hashes: the first slot, and
-    # what leaves the bits of a slot
-    **{"slot_start": "i8", "slot_shift": "i4"},
+    # what leaves the bits of a slot after which factor
+    **{"slot_start": "i8", "slot_shift": "i4", "slot_factor": "i4"},
     **{"slot_hash": "i4", "slot_rank": "i4"},  # rank 0: an empty slot
     # of combinations with tables: the first one of each kind, their parts (ranks
     # first), statistics, and the first bytes and sizes of a statistic's table
@@ -138,11 +144,8 @@ def tables_of(hashed: HashedCategories) -> tuple[list[int], list[Array]]:
             both += [c] * (len(c.columns) > 1)
         else:
             others.append(c)
-    values: _Values = defaultdict()
-    values.default_factory = values.__len__
     ranked = sorted({column for c, _ in dense for column in c.columns})
-    for column in ranked:
-        _ = values[HASH, column, 1]  # its rank
+    values = _values_of(ranked, [c for c, _ in dense], [*both, *others])
     tables: list[Array] = []
     strange: dict[int, list[Array]] = {column: [] for column in ranked}
     arrays = _of_dense(dense, ranks, values, tables, strange)
@@ -150,6 +153,8 @@ def tables_of(hashed: HashedCategories) -> tuple[list[int], list[Array]]:
     known_hashes = [ranks[column] for column in ranked]
     arrays |= _slots(known_hashes + [_distinct(strange[c]) for c in ranked])
     known = np.array([*values], np.int64).reshape(-1, 3)
+    kinds = known[len(ranked) :, 0]  # ascending
+    arrays["value_first"] = len(ranked) + np.searchsorted(kinds, np.arange(EQUAL + 2))
     known = np.pad(known, ((0, 16), (0, 0)))  # vectors are read of the last ones
     arrays |= dict(zip(list(ARRAYS)[:3], known.T, strict=True))
     # registers are read of the last ones, too
@@ -161,6 +166,22 @@ def tables_of(hashed: HashedCategories) -> tuple[list[int], list[Array]]:
         hashed.n_features - hashed.n_columns,
     ]
     return sizes, data
+
+
+def _values_of(
+    ranked: Sequence[int],
+    dense: Sequence[_Combination],
+    others: Sequence[_Combination],
+) -> _Values:
+    """Return the number of all that is read: of ranks, and then by kind."""
+    values: _Values = defaultdict()
+    values.default_factory = values.__len__
+    for column in ranked:
+        _ = values[HASH, column, 1]
+    parts = {part for c in dense for part in c.parts if part[0] != HASH}
+    for part in sorted(parts.union(*(c.parts for c in others))):
+        _ = values[part]
+    return values
 
 
 def known_hashes(hashed: HashedCategories, strange: bool = True) -> list[Int32s]:
@@ -355,14 +376,13 @@ def _of_others(
 
 
 def _slots(ranked: Sequence[Int32s]) -> dict[str, Any]:
-    first, shift = [], []
+    first, shift, factors = [], [], []
     hashes, ranks = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
     size = 0
     for known in ranked:
-        bits = len(known).bit_length() + 1
-        with np.errstate(over="ignore"):
-            spread = (known * np.int32(SPREAD)).view(np.uint32)
-        slot = (spread >> np.uint32(32 - bits)).astype(np.int64)
+        # more slots of few hashes, which fit L1
+        bits = len(known).bit_length() + (1 if len(known) > _MANY else 2)
+        factor, slot = _spread(known, bits)
         order = np.argsort(slot, kind="stable")
         numbers = np.arange(len(known))
         slots = np.maximum.accumulate(slot[order] - numbers) + numbers
@@ -371,12 +391,30 @@ def _slots(ranked: Sequence[Int32s]) -> dict[str, Any]:
         hash_[slots], rank[slots] = known[order], order + 1
         first.append(size)
         shift.append(32 - bits)
+        factors.append(factor)
         hashes.append(hash_)
         ranks.append(rank)
         size += length
     return {
         "slot_start": first,
         "slot_shift": shift,
+        "slot_factor": np.array(factors, np.uint32).view(np.int32),
         "slot_hash": np.concatenate(hashes),
         "slot_rank": np.concatenate(ranks),
     }
+
+
+def _spread(known: Int32s, bits: int) -> tuple[int, Int64s]:
+    """Return a factor, and the slots that the high bits of products choose."""
+    best, found = -1, (0, np.zeros(0, np.int64))
+    for power in range(1, 1 + (_FACTORS if len(known) <= _MANY else 1)):
+        factor = pow(_SPREAD, power, 1 << 32)
+        with np.errstate(over="ignore"):
+            spread = known.view(np.uint32) * np.uint32(factor)
+        slot = (spread >> np.uint32(32 - bits)).astype(np.int64)
+        apart = len(np.unique(slot))
+        if apart > best:
+            best, found = apart, (factor, slot)
+        if apart == len(known):
+            break
+    return found
