@@ -29,7 +29,7 @@ def load(text: str | None) -> None:
     for step in runner_of(text).program.steps:
         if step.operator == "Trees":
             forest, _ = graph_members.forest_of(step.attributes["forest"][0])
-            _sums(forest, np.zeros((1, forest.n_features), np.float32))
+            _sums(forest, np.zeros((1, forest.n_features), forest.input_dtype))
 
 
 @lru_cache(maxsize=64)

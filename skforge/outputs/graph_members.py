@@ -83,7 +83,7 @@ def forest_of(text: str) -> tuple[Forest, GraphMember]:
 def answers_of_trees(at: NodeAttributes, x: Array) -> Any:
     """Return the scores of a forest that reads answers, and of classes their labels."""
     forest, member = forest_of(at["forest"][0])
-    if x.dtype != np.float32 or x.ndim != 2 or x.shape[1] < forest.n_features:
+    if x.dtype != forest.input_dtype or x.ndim != 2 or x.shape[1] < forest.n_features:
         raise UnknownError(f"reads {x.ndim}-dimensional {x.dtype} values")
     sums = SUMS["trees"](forest, x[:, : forest.n_features])
     scores = member.scores(sums)

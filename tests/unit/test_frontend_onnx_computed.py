@@ -189,6 +189,15 @@ def test_graphs_of_converters_have_the_bits_of_onnxruntime(name):
     assert_equal_answers(model, stored, rows)
 
 
+def test_trees_read_answers_as_double():
+    model, _ = MODELS["stack with trees"]
+    kind = skl2onnx.common.data_types.DoubleTensorType([None, 4])
+    how = {"initial_types": [("X", kind)], "options": {type(model): {"zipmap": False}}}
+    graph = skl2onnx.to_onnx(model.fit(X, TWO), **how)
+    rows = np.random.default_rng(1).normal(size=(30, 4))
+    assert_equal_answers(graph, load_forest(graph), rows)
+
+
 def test_path_lengths_of_isolation_forests_are_leaves(monkeypatch):
     rows = np.random.default_rng(1).normal(size=(19, 4)).astype(np.float32)
     model = converted("isolation")

@@ -72,10 +72,11 @@ def _folded(forest: Forest, place: EnsembleContext) -> Forest:
     return folded(forest.validate(), place)
 
 
-def _of_answers(version: int, node: Any) -> Forest:
+def _of_answers(version: int, node: Any, dtype: np.dtype[Any]) -> Forest:
     """Return the forest of a node that reads what other trees answer."""
-    rows = np.dtype(np.float32), None, None, None, 0, (), ()
-    return _of_ensemble(EnsembleContext(node, version, FLOAT, *rows)).validate()
+    kind = DOUBLE if dtype == np.float64 else FLOAT
+    rows = dtype, None, None, None, 0, (), ()
+    return _of_ensemble(EnsembleContext(node, version, kind, *rows)).validate()
 
 
 def _of_ensemble(place: EnsembleContext) -> Forest:

@@ -61,11 +61,11 @@ class _Labels(NamedTuple):
 
 
 def computed(
-    forests: Sequence[Forest], after: NodesAfter, read: Callable[[Any], Forest]
+    forests: Sequence[Forest], after: NodesAfter, read: Callable[[Any, Any], Forest]
 ) -> Forest:
     """Return the forest of all ensembles' trees, whose outputs are a program's.
 
-    ``read`` makes forests of ensembles that read what others answer.
+    ``read`` makes forests of ensembles that read what others answer, of a dtype.
     """
     kinds = [tuple(getattr(f, name) for name in _KIND) for f in forests]
     if any(kind != kinds[0] for kind in kinds) or forests[0].aggregate != "sum":
@@ -104,7 +104,7 @@ class _ProgramReader:
         self,
         members: tuple[GraphMember, ...],
         after: NodesAfter,
-        forest_of: Callable[[Any], Forest],
+        forest_of: Callable[[Any, Any], Forest],
         dtype: Any,
     ) -> None:
         self.members, self.after, self.dtype = members, after, dtype
@@ -253,7 +253,11 @@ class _ProgramReader:
             self.count += 1
 
     def _take_trees(self, node: Any, read: int) -> None:
-        forest = self.forest_of(node)
+        program = GraphProgram(self.members, (*self.constants,), (*self.steps,), ())
+        (array,) = self._tried(GraphRunner(program), (read,))
+        if array.dtype.kind != "f":
+            self._refuse(node, f"reads {array.dtype} values that other nodes compute")
+        forest = self.forest_of(node, array.dtype)
         text = {"forest": (text_of(forest),)}
         scores, labels, places = range(self.count, self.count + 3)
         n_outputs = 1
