@@ -35,9 +35,9 @@ from skforge.compiler.layouts.tiles.tile_layout import TiledTrees
 #: with it.
 STREAMED_BYTES, LINES_AHEAD = 4 << 20, 2
 
-#: Rows between the one whose tile is prefetched and the one that is compared (1.6
-#: million nodes, blocks of 256 and 4,096 rows: tiles of values take .6 and .7 of the time that
-#: they take if all are prefetched first; AVX2's tiles of codes .75 to .9 and 1.0).
+#: Rows between the one whose tile is prefetched and the one that is compared. With 1.6
+#: million nodes and blocks of 256 and 4,096 rows, tiles of values take .6 and .7 of the
+#: time that they take if all are prefetched first; AVX2's tiles of codes .8 and 1.0.
 ROWS_AHEAD = 12
 
 #: Rows whose tiles are compared in one iteration.
