@@ -217,6 +217,23 @@ def test_true_is_no_one_to_a_look_up(monkeypatch, name):
         assert np.array_equal(fast.predict_proba(rows), model.predict_proba(rows))
 
 
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("name", ["LeaveOneOut", "CatBoost"])
+def test_na_among_texts_of_arrow_is_no_unknown_text(name: str, first: bool) -> None:
+    """Encoders make NA of it, which a ColumnTransformer refuses."""
+    texts = GAPS.astype({"city": object, "sex": object})
+    step = encoder(name, cols=["city", "sex"])
+    if not first:
+        columns = (step, ["city", "sex"]), ("passthrough", ["age", "pclass"])
+        step = make_column_transformer(*columns)
+    model = make_pipeline(step, DecisionTreeClassifier(random_state=0)).fit(texts, Y)
+    fast = plain(model).fit(texts)
+    assert is_read(fast, texts.dropna())
+    for dtype in ("string[pyarrow]", "string[python]", "str"):
+        rows = texts.astype({"city": dtype})
+        assert answer(fast, rows) == answer(model, rows), dtype
+
+
 def test_numbers_that_encoders_know(tmp_path):
     """Of arrays, category_encoders makes the categories that it was trained on."""
     library = pytest.importorskip("category_encoders")

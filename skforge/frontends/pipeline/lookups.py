@@ -27,6 +27,8 @@ _KINDS = {
     for several, names in ((False, _ONE), (True, _SEVERAL))
     for name in names.split()
 }
+#: Of NA among texts of Arrow they make NA, and not a number.
+_KEEP_NA = "LeaveOneOutEncoder", "CatBoostEncoder"
 
 
 def is_lookup(transformer: object) -> bool:
@@ -69,6 +71,8 @@ class Lookup:
         self.places = sorted(self.names.index(name) for name in encoder.cols)
         encoded = [self.names[i] for i in self.places]
         self.handle_unknown = "error" if "error" in _rules(encoder) else "ignore"
+        #: Whether NA among texts of Arrow stays NA, which next steps may refuse.
+        self.keeps_na = type(encoder).__name__ in _KEEP_NA
         several = _KINDS[class_name(encoder)]
         made = (
             {s["col"]: s["mapping"].columns for s in encoder.mapping} if several else {}

@@ -103,6 +103,7 @@ def codes_of(
 def _encodes(plan: ColumnPlan, source: int) -> bool:
     return all(
         transformers.kind_of(stage.transformer).encodes
+        and not getattr(stage.transformer, "keeps_na", False)
         for stage in plan.stages
         for column in stage.inputs
         if column.source == source and column.dtype == np.object_

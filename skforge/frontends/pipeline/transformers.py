@@ -325,7 +325,7 @@ def is_marker(transformer: Any) -> bool:
 def takes_na(transformer: Any) -> bool:
     """Tell whether a transformer takes pandas' NA in a column of texts."""
     if isinstance(transformer, lookups.Lookup):
-        return True
+        return not transformer.keeps_na
     return _is_na(getattr(transformer, "missing_values", None))
 
 
