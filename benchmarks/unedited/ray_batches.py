@@ -27,7 +27,7 @@ answers = ray.data.from_pandas(frame).map_batches(
     **{"fn_constructor_args": [model], "batch_format": "pandas", "batch_size": 60},
     compute=ray.data.ActorPoolStrategy(size=1),
 )
-work.keep(*answers.to_pandas().sort_values("c0").to_numpy().T)
+work.keep(*answers.to_pandas().sort_values("c0").to_numpy("f8").T)
 register_ray()
 with joblib.parallel_backend("ray"):
     work.keep(
