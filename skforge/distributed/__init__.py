@@ -2,7 +2,8 @@
 
 Each adapter sends the model to the workers as bytes without machine code. A worker
 compiles it once for its own CPU, when it gets its first rows. The results have the same
-bits as in one process, regardless of blocks, workers and worker failures.
+bits as in one process, regardless of blocks, workers and worker failures; only ONNX
+graphs that add up answers answer each block as a batch of its own.
 
 ===================================== ==============================================
 `skforge.distributed.dask.predict`    Dask arrays and data frames
