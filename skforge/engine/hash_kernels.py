@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from skforge._typing import Array
-from skforge.compiler.binning.encoder_tables import known_hashes
 from skforge.engine.hashing import LEAST_ROWS, encoder_of
 from skforge.engine.kernels import AnyKernel, KernelCache, RangeKernels, raw_scores
 from skforge.exceptions import VerificationWarning, warn
 from skforge.forest.arrays import Comparison
+from skforge.forest.encoder_tables import known_hashes
 from skforge.forest.forest import Forest
 from skforge.forest.reference import draw_rows
 from skforge.schedule.schedule import Schedule

@@ -18,13 +18,13 @@ import numpy as np
 
 from skforge._compat import cached_property
 from skforge._typing import Array
-from skforge.compiler.binning.encoder_tables import tables_of
 from skforge.compiler.target import Target
 from skforge.engine.arrays import near_values
 from skforge.engine.cpu.code import MachineCode
 from skforge.engine.cpu.programs import program
 from skforge.engine.kernels import address_of
 from skforge.forest.categories import HashedCategories
+from skforge.forest.encoder_tables import tables_of
 from skforge.runtime.entries import EntrySizes, open_entry
 from skforge.runtime.python_objects import ascii_layout, is_known_python, symbols
 
@@ -44,6 +44,12 @@ def _routines() -> Sequence[Routine]:
     return [city_hash(), object_reader([kind.__name__ for kind in _CLASSES])]
 
 
+def _hashing() -> Sequence[Routine]:
+    from skforge.engine.entry.hashing_routines import text_hasher
+
+    return [*_routines(), text_hasher()]
+
+
 def _program(name: str, write: Any, more: Mapping[str, int]) -> MachineCode:
     facts = name, str(sys.implementation.cache_tag)
     known = {**symbols(*_CLASSES), **ascii_layout(), **more}
@@ -51,13 +57,41 @@ def _program(name: str, write: Any, more: Mapping[str, int]) -> MachineCode:
 
 
 @lru_cache(maxsize=1)
-def _reader() -> Any:
-    code, size, void_p = _program("hashing", _routines, {}), *_TYPES
-    kinds = void_p, *[size] * 4, void_p, void_p, size, void_p
+def _hashing_code() -> MachineCode:
+    return _program("hashing", _hashing, {})
+
+
+def _function(name: str, *kinds: Any) -> Any:
+    code = _hashing_code()
     # the interpreter's lock is held
-    function = ctypes.PYFUNCTYPE(size, *kinds)(code.address("skf_objects"))
+    function = ctypes.PYFUNCTYPE(_TYPES[0], *kinds)(code.address(name))
     function.code = code  # type: ignore[attr-defined]  # keeps it
     return function
+
+
+@lru_cache(maxsize=1)
+def _reader() -> Any:
+    size, void_p = _TYPES
+    kinds = void_p, *[size] * 4, void_p, void_p, size, void_p
+    return _function("skf_objects", *kinds)
+
+
+@lru_cache(maxsize=1)
+def _text_hasher() -> Any:
+    size, void_p = _TYPES
+    return _function("skf_texts", void_p, size, size, size, size)
+
+
+def write_texts(data: int, starts: Array, rows: Array, place: int) -> bool:
+    """Write hashes of texts to a column of rows; ``starts`` has one more, the end.
+
+    Return False if nothing was written.
+    """
+    if not is_known_python():
+        return False
+    out = address_of(rows) + 4 * place
+    _text_hasher()(address_of(starts), data, len(rows), out, rows.shape[1])
+    return True
 
 
 def read_objects(objects: Array, is_category: Array, places: Array, out: Array) -> bool:

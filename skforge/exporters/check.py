@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge._typing import Array, Uint64s
-from skforge.compiler.binning.encoder_tables import known_hashes
 from skforge.engine.entry.hashing_routines import KM
 from skforge.engine.explanations.contributions import ContributionKernels
 from skforge.engine.rows import forest_rows
@@ -21,6 +20,7 @@ from skforge.exceptions import TargetError, VerificationError
 from skforge.exporters.contents import ERRORS, OUTPUT_OF, Library
 from skforge.forest import categories, reference
 from skforge.forest.categories import HashedCategories
+from skforge.forest.encoder_tables import known_hashes
 from skforge.forest.forest import Forest
 from skforge.modules.compiled import compile_forest
 from skforge.outputs.answers import of_scores

@@ -13,7 +13,6 @@ from typing import TypeAlias
 import numpy as np
 
 from skforge.compiler.binning.encoder_routines import encoder
-from skforge.compiler.binning.encoder_tables import SIZES, tables_of
 from skforge.compiler.codegen.llvm.emitter import emit_llvm
 from skforge.compiler.defaults.cpu import contribution_schedules, default_schedules
 from skforge.compiler.defaults.walks import walking_schedules
@@ -32,6 +31,7 @@ from skforge.exporters import contents
 from skforge.exporters import llvm_wrapper as code
 from skforge.exporters.contents import Library, filled
 from skforge.forest.categories import HashedCategories
+from skforge.forest.encoder_tables import SIZES, tables_of
 from skforge.forest.forest import Forest
 from skforge.forest.leaves import not_sums
 from skforge.forest.means import explained

@@ -56,6 +56,8 @@ class OfEntries(AtDoor):
         self.entry_jobs: int | None = None
         #: Those that take arrays of objects, of a model with hashed categories.
         self._of_objects: dict[str, Entry] = {}
+        #: Those that take rows with hashes of categories.
+        self._of_hashes: dict[str, Entry] = {}
         #: Whether entries take arrays as users pass them, and what is then warned of.
         self._direct, self._warning = False, ""
         #: By method and class of rows.
@@ -115,6 +117,8 @@ class OfEntries(AtDoor):
             given = objects_of(X) if type(X) is list else X
             if (answer := self._by_objects(objects, given, n_jobs)) is not None:
                 return answer
+        if (answer := self._by_hashes(method, X, n_jobs)) is not None:
+            return answer
         read = None if blocks.is_large(X, self._made) else self.source.read(X)
         if read is None:
             return None
@@ -146,6 +150,20 @@ class OfEntries(AtDoor):
         self.counters.take_back(len(sizes) - whole, 0 if whole else sum(sizes))
         return answers
 
+    def _by_hashes(self, method: str, X: Any, n_jobs: int | None) -> Any:
+        """Answer frames and tables by the entry of rows with hashes of categories."""
+        entry: Any = self._of_hashes.get(method)
+        if entry is None or type(X) is np.ndarray or not hasattr(X, "columns"):
+            return None
+        own: Any = getattr(entry, "args", (entry,))[0]
+        n, known = len(X), self.module.hash_kernels
+        if not known.least_rows <= n <= own.__self__.sizes.most_rows:
+            return None
+        if (rows := self.source.read_hashes(X)) is None:
+            return None
+        self.module.seek_hash_kernel(n, n_jobs)
+        return entry(rows)
+
     def _at_first(self, method: str, X: Any, n_jobs: int | None) -> Any:
         answer = self.by_kernels(method, X, n_jobs)
         self._seek_entry(method, n_jobs)
@@ -167,7 +185,7 @@ class OfEntries(AtDoor):
         if method == "predict_log_proba":
             self._seek_entry("predict_raw", n_jobs)
             of_scores = partial(self.of_scores, method)
-            for known in (self.entries, self._of_objects):
+            for known in (self.entries, self._of_objects, self._of_hashes):
                 if (scores := known.get("predict_raw")) is not None:
                     known[method] = partial(_answer_of, scores, of_scores)
             return
@@ -235,6 +253,7 @@ class OfEntries(AtDoor):
             output, how = output_of(self.forest.answers, method), self._how(method)
             of_hashes = module.entry(output, "nothing", hashes=True, **how)
             self.counters.watch(of_hashes)
+            self._of_hashes[method] = of_hashes
             least = known.least_rows
         made: Entry | None = self.source.entry_of_objects(entry, of_hashes, least)
         return made
@@ -266,8 +285,8 @@ class OfEntries(AtDoor):
         return answered
 
     def _forget_entries(self) -> None:
-        self.entries, self._of_objects, self._routes = {}, {}, {}
-        self.known_forms = {}
+        self.entries, self._of_objects, self._of_hashes = {}, {}, {}
+        self._routes, self.known_forms = {}, {}
         self.offered.clear()
 
     def threads_change(self) -> None:

@@ -21,6 +21,7 @@ from skforge.engine.hashing import (
     encoder_of,
     entry_of_objects,
     read_objects,
+    write_texts,
 )
 from skforge.exceptions import InvalidInputError
 from skforge.forest import mistakes
@@ -29,6 +30,9 @@ from skforge.forest.forest import Forest
 from skforge.rows import frames
 from skforge.rows.prepare import places_in, with_dropped
 from skforge.runtime.categories import NO_CATEGORY, category, number
+
+#: Arrow's types of texts, and the dtypes of where texts begin.
+_ARROW_TEXTS = {"string": np.int32, "large_string": np.int64}
 
 
 class HashedRows:
@@ -68,6 +72,14 @@ class HashedRows:
 
     def read(self, X: Any) -> tuple[Array, str] | None:
         """Return rows of float32 and the warning ""; None leaves ``X`` to the model."""
+        if (rows := self.hashes(X, self._width)) is None:
+            return None
+        self._encoder.encode(rows)
+        return rows, self.unnamed
+
+    def hashes(self, X: Any, width: int = 0) -> Array | None:
+        """Return rows with hashes of categories, and room for ``width`` columns."""
+        width = width or len(self._places)
         kind = type(X)
         if kind is list:
             X = objects_of(X)
@@ -75,17 +87,17 @@ class HashedRows:
             known = frames.kind_of(X) in ("pandas", "polars", "pyarrow", "batch")
             if not known or not self._fits(X):
                 return None
-            return self._of_columns(frames.columns_of(X), len(X))
+            return self._of_columns(frames.columns_of(X), len(X), width)
         if X is None or X.ndim != 2 or X.shape[1] != len(self._places) or not len(X):
             return None
         X = X.astype(object) if X.dtype.kind in "US" else X
         if frames.is_plain(X.dtype):
-            return self._of_columns([(slice(None), X.T)], len(X))
+            return self._of_columns([(slice(None), X.T)], len(X), width)
         if X.dtype != np.object_:
             return None
-        rows = np.empty((len(X), self._width), np.float32)
+        rows = np.empty((len(X), width), np.float32)
         read = _write_objects(X, self._is_category, self._places, rows)
-        return self._encoded(rows) if read else None
+        return rows if read else None
 
     def entry(self, entry: Any, of_hashes: Any = None, least: int = sys.maxsize) -> Any:
         hashes = self._is_category, of_hashes, least
@@ -130,10 +142,6 @@ class HashedRows:
             "a DataFrame whose columns are of the kinds of training."
         )
 
-    def _encoded(self, rows: Array) -> tuple[Array, str]:
-        self._encoder.encode(rows)
-        return rows, self.unnamed
-
     def _fits(self, X: Any) -> bool:
         labels = frames.labels_of(X)
         if labels is not self._last and not frames.same_labels(labels, self._last):
@@ -146,9 +154,9 @@ class HashedRows:
         return len(X) > 0
 
     def _of_columns(
-        self, columns: Iterable[tuple[Any, Any]], n_rows: int
-    ) -> tuple[Array, str] | None:
-        rows = np.empty((n_rows, self._width), np.float32)
+        self, columns: Iterable[tuple[Any, Any]], n_rows: int, width: int
+    ) -> Array | None:
+        rows = np.empty((n_rows, width), np.float32)
         listed: dict[int, Any] = {}  # columns of objects, which are read together
         for places, values in columns:
             if type(places) is not int:
@@ -165,6 +173,9 @@ class HashedRows:
                 if hashes is None or (len(codes) and codes.min() < 0):
                     return None
                 rows[:, places] = hashes[codes]
+            elif (texts := _texts_in(values)) is not None:
+                if texts.null_count or not _write_texts(texts, rows, places):
+                    return None  # missing ones, too
             else:
                 listed[places] = _objects_in(values)
         if listed:
@@ -175,7 +186,7 @@ class HashedRows:
             flags = self._is_category[places]
             if not _write_objects(objects.T, flags, places, rows):
                 return None
-        return self._encoded(rows)
+        return rows
 
     def _hashes(self, column: Any, listed: Any) -> Array | None:
         dtype = getattr(column, "dtype", None)
@@ -243,6 +254,29 @@ def _objects_in(column: Any) -> Any:
         if hasattr(column, name):
             return getattr(column, name)()
     return column
+
+
+def _texts_in(column: Any) -> Any:
+    """Return a column of texts as Arrow has them; None if it is no such column."""
+    column = _of_arrow(column)
+    if str(getattr(column, "dtype", "")) == "String":  # of polars
+        column = column.to_arrow()
+    return column if str(getattr(column, "type", "")) in _ARROW_TEXTS else None
+
+
+def _write_texts(texts: Any, rows: Array, place: int) -> bool:
+    first = 0
+    for part in getattr(texts, "chunks", [texts]):
+        if not (n := len(part)):
+            continue
+        _, offsets, data = part.buffers()
+        starts = np.frombuffer(offsets, _ARROW_TEXTS[str(part.type)])
+        starts = starts[part.offset : part.offset + n + 1].astype(np.int64)
+        address = 0 if data is None else data.address
+        if not write_texts(address, starts, rows[first : first + n], place):
+            return False
+        first += n
+    return True
 
 
 def _write_numbers(column: Any, rows: Array, index: int) -> bool:

@@ -303,6 +303,13 @@ class Source:
             return read
         return None if passed_on(X, read[0]) else read
 
+    def read_hashes(self, X: Any) -> Array | None:
+        """Return common rows with hashes of categories in place of the forest's."""
+        if (rows := None if self._plain is None else self._plain.hashes(X)) is None:
+            return None
+        passed_on = self.passed_on(X)
+        return None if passed_on is not None and passed_on(X, rows) else rows
+
     def passed_on(self, X: Any) -> PassedOn | None:
         """Return what tells which rows of a form the model has to read; None: none."""
         return None

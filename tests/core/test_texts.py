@@ -135,6 +135,7 @@ def test_routines(golden: Callable[[str, str], None]) -> None:
         "encoder": [encoder_routines.encoder(host)],
         "hashes": [hashing_routines.city_hash(), hashing_routines.body_of_objects()],
         "objects": [hashing_routines.object_reader([*classes, "int", "bool"])],
+        "texts": [hashing_routines.text_hasher()],
         "dicts": [
             mapping_routine.routine(kind.__name__ for kind in dict_reader.CLASSES)
         ],

@@ -20,7 +20,6 @@ from sklearn.preprocessing import FunctionTransformer
 import skforge
 from skforge import compile_forest
 from skforge.cli.main import app
-from skforge.compiler.binning.encoder_tables import SIZES, _pairs_of, tables_of
 from skforge.engine import hashing
 from skforge.exceptions import (
     InvalidInputError,
@@ -30,6 +29,7 @@ from skforge.exceptions import (
     UnsupportedModelError,
 )
 from skforge.forest.categories import ABOVE, EQUAL, HASH, MULTIPLIER
+from skforge.forest.encoder_tables import SIZES, _pairs_of, tables_of
 from skforge.forest.record import forest_in, forest_out
 from skforge.forest.reference import reference_raw
 from skforge.frontends import load_forest

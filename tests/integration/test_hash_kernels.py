@@ -15,6 +15,9 @@ from skforge.forest.reference import reference_raw
 from skforge.schedule.families import bitsliced_schedule
 
 cb = pytest.importorskip("catboost")
+pa = pytest.importorskip("pyarrow")
+pd = pytest.importorskip("pandas")
+pl = pytest.importorskip("polars")
 
 QUIET = {"verbose": 0, "allow_writing_files": False, "thread_count": 1}
 
@@ -149,3 +152,77 @@ def test_hashes_of_both_kinds_are_drawn(model) -> None:
         hashes[:, 1].view(np.int32), hash_kernels.known_hashes(forest.hashed)[1]
     )
     assert 0.5 < known.mean() < 1
+
+
+# ------------------------------------------------------------ frames and tables
+
+
+def framed(n, seed):
+    random = np.random.default_rng(seed)
+    texts = ["", "città", "日本", "x" * 70, *(f"text {i}" for i in range(9 + seed))]
+    return pd.DataFrame(
+        {
+            "text": random.choice(np.array(texts, object), n).astype(object),
+            "number": np.where(random.random(n) < 0.1, np.nan, random.normal(size=n)),
+            "code": random.integers(-3, 9, n),
+            "other": random.choice(np.array(["yes", "no"], object), n).astype(object),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def of_frames():
+    frame = framed(400, 0)
+    score = frame["text"].map(len) + frame["code"] + frame["number"].fillna(0)
+    params = {"cat_features": ["text", "code", "other"], "max_ctr_complexity": 2}
+    model = cb.CatBoostRegressor(iterations=20, depth=4, **params, **QUIET)
+    model.fit(frame, score)
+    fast = CompiledForest(model, tuning="off", schedule=bitsliced_schedule(64))
+    return model, fast.fit(frame[:80])
+
+
+def chunked(frame):
+    """Return a table whose chunks begin within others, one of them empty."""
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    parts = table[:1], table[1:71], table[71:71], table[71:]
+    return pa.concat_tables(parts)
+
+
+def with_texts(frame, dtype):
+    return frame.astype({"text": dtype, "other": dtype})
+
+
+FORMS = {
+    "objects": lambda frame: frame,
+    "categories": lambda frame: with_texts(frame, "category"),
+    "texts of pyarrow": lambda frame: with_texts(frame, "string[pyarrow]"),
+    "long texts of pyarrow": lambda frame: with_texts(
+        frame, pd.ArrowDtype(pa.large_string())
+    ),
+    "chunks": chunked,
+    "polars": lambda frame: pl.from_pandas(frame),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_frames_are_answered_by_kernels_of_hashes(of_frames, form: str) -> None:
+    model, fast = of_frames
+    module = fast._predictor.module
+    for n in (200, 64, 65, 1100):
+        frame = framed(n, 2)
+        given, expected = FORMS[form](frame), raw_of(model, frame)
+        for _ in range(2):
+            before = fast.counters()
+            np.testing.assert_array_equal(fast.predict_raw(given), expected)
+            after = fast.counters()
+        assert after["library"] == before["library"]
+        assert after["entry"]["rows"] == before["entry"]["rows"] + n
+    assert module.hash_kernels.compiled() == [0]
+
+
+def test_missing_texts_are_left_to_catboost(of_frames) -> None:
+    _, fast = of_frames
+    frame = with_texts(framed(100, 2), "string[pyarrow]")
+    frame.loc[70, "text"] = pd.NA
+    with pytest.raises(Exception, match=r"(?i)categor|NA|NaN"):
+        fast.predict_raw(frame)

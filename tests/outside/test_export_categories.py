@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import skforge
-from skforge.compiler.binning.encoder_tables import tables_of
 from skforge.exporters import library
 from skforge.forest.categories import ABOVE, ABOVE_OR_NAN, EQUAL, HASH
+from skforge.forest.encoder_tables import tables_of
 from skforge.rows.hashed_rows import HashedRows
 from tests.export_tools import COMPILER, metadata, needs_compiler, run
 from tests.plain import plain

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from skforge.compiler.binning.encoder_tables import _pairs_of
 from skforge.forest.categories import MULTIPLIER
+from skforge.forest.encoder_tables import _pairs_of
 
 
 @pytest.mark.parametrize("factor", [pow(MULTIPLIER, k, 2**64) for k in (1, 2, 5)])

@@ -1,4 +1,4 @@
-"""The code that makes statistics of hashes; see :mod:`.encoder_tables`."""
+"""The code that makes statistics of hashes; see ``forest/encoder_tables.py``."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from skforge.compiler.binning.encoder_tables import (
-    ARRAYS,
-    KINDS,
-    REGISTERS,
-    SIZES,
-)
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder, b
 from skforge.compiler.ir.lir.nodes import F32, I32, I64, U8, Buffer, Value, Vec
 from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.target import Target
 from skforge.forest import categories
+from skforge.forest.encoder_tables import (
+    ARRAYS,
+    KINDS,
+    REGISTERS,
+    SIZES,
+)
 
 #: Rows of a block, and those of a vector.
 BLOCK, LANES = 64, 16

@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from operator import or_
 
-from skforge.compiler.binning.encoder_tables import ARRAYS, SIZES
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder, b
 from skforge.compiler.ir.lir.nodes import F32, F64, I32, I64, U8, Buffer, Routine, Value
 from skforge.engine.entry.routines import field, fields_of_array, give_if
+from skforge.forest.encoder_tables import ARRAYS, SIZES
 from skforge.runtime.python_objects import (
     ARRAY_DATA,
     FLOAT_VALUE,
@@ -133,6 +133,19 @@ def _longer(word: Callable[[Value | int], Value], n: Value) -> Value:
         state[:] = z, y, x, *v, *w
     x, y, z, v0, v1, w0, w1 = state
     return _of_two(_of_two(v0, w0) + _mixed(y) * K1 + z, _of_two(v1, w1) + x)
+
+
+def text_hasher() -> Routine:
+    """Return a function that hashes texts of Arrow, which lie one behind the other."""
+    starts, out = Buffer("starts", I64), Buffer("out", I32)
+    data, n, step = (Value(name, I64) for name in ("data", "n", "step"))
+    with Builder() as b:
+        with b.loop(n) as r:
+            first = starts[r]
+            hash_ = b.call("skf_city", data + first, starts[r + 1] - first)
+            out[r * step] = hash_.to(I32)
+        b.give(n)
+    return Routine("skf_texts", (starts, data, n, out, step), b.finish(), I64)
 
 
 def object_reader(names: Sequence[str]) -> Routine:

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from skforge._typing import Int32s, Int64s
 from skforge.compiler.binning.encoder_routines import BLOCK, BlockEncoder
-from skforge.compiler.binning.encoder_tables import ARRAYS, SIZES, tables_of
 from skforge.compiler.binning.rules import BlockRows, ReadingRules
 from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import I64, U8, Buffer, Value, Vec
 from skforge.compiler.target import Target
 from skforge.forest.categories import HashedCategories
+from skforge.forest.encoder_tables import ARRAYS, SIZES, tables_of
 from skforge.forest.forest import Forest
 
 #: Tests of one turn of the loop; lines are padded.
