@@ -54,8 +54,10 @@ def test_definitions_outlive_what_the_collector_clears(number: int) -> None:
 
 
 @pytest.mark.parametrize("of", [mappings, hashing], ids=["dicts", "objects"])
-def test_a_reader_keeps_its_code(of: Any) -> None:
+def test_a_reader_keeps_its_code(of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of threads that compile one at once, the cache keeps what one has made."""
+    compiled = hashing._hashing_code.__wrapped__
+    monkeypatch.setattr(hashing, "_hashing_code", compiled)
     make = of._reader.__wrapped__
     first, second = make(), make()
     codes = [weakref.ref(function.code) for function in (first, second)]
