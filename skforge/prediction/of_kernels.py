@@ -68,11 +68,9 @@ class OfKernels(OfRows):
         by_members = self.by_members and method != "predict_raw"
         # the source looks at the values itself
         checks = refused is None or bool(self.forest.whole_columns)
-        if (
-            not len(rows)
-            or by_members
-            or (checks and not self.source.takes_codes(rows))
-        ):
+        if not len(rows) or by_members:
+            return None
+        if checks and not self.source.takes_codes(rows):
             return None
         if not checks and (refused != "nothing" or limit < np.inf):
             nan = refused != "not_finite"
