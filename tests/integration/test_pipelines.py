@@ -136,7 +136,7 @@ def test_compiled_entries_decline_values_that_a_step_refuses(name, last, nan):
     model = trained(name, last)
     fast = compiled(model)
     entry = fast._predictor.entries["predict_proba"]
-    limit = fast._predictor.source.limit
+    limit = fast._predictor.source.facts.limit
     assert entry(X[:1].astype(np.float32)) is None
     for column in range(WIDTH):
         rows = X[:2].copy()
