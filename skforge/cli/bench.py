@@ -205,7 +205,7 @@ def _of_forest(
     from skforge import compile_forest
 
     forest, schedules = forest_of(model), cast("Any", schedule)
-    if not forest.is_encoded:
+    if forest.hashed is None:
         given = {**given, **_drawn_rows(forest)}
     elif not given:
         drawable(path, model)  # raises: no categories can be drawn

@@ -149,11 +149,7 @@ def export(
     chosen = _name(folder, name)
     _check_free(folder, overwrite)
     forest, table, fitted_target, reduction, source = _parts(compiled)
-    if forest.is_encoded and contribs:
-        raise UnsupportedModelError(
-            "contribs=True is not available for a model with categories of CatBoost; "
-            "compute contributions in Python."
-        )
+    _check_rows(forest, contribs)
     ranges = size_ranges(batch_sizes)
     targets = _targets(target)
     if kind == "wheel":
@@ -262,6 +258,20 @@ def _facts(file: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return facts if isinstance(facts, dict) and facts.get("format") == FORMAT else {}
+
+
+def _check_rows(forest: Forest, contribs: bool) -> None:
+    if forest.row_norms:
+        raise UnsupportedModelError(
+            "The rows of this graph are divided by a norm (Normalizer) before the "
+            "trees, which an exported library does not compute; save the model with "
+            "skforge.save, or give skforge a graph without the node."
+        )
+    if forest.is_encoded and contribs:
+        raise UnsupportedModelError(
+            "contribs=True is not available for a model with categories of CatBoost; "
+            "compute contributions in Python."
+        )
 
 
 def _parts(

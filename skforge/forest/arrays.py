@@ -127,6 +127,9 @@ class ForestArrays(_Known):
     whole_columns: tuple[tuple[int, int], ...] = field(
         default=(), metadata={"stored": False}
     )
+    row_norms: tuple[tuple[str, tuple[int, ...]], ...] = field(
+        default=(), metadata={"stored": False}
+    )
 
     def __post_init__(self) -> None:
         for name in LAYOUT:
@@ -195,8 +198,8 @@ class ForestArrays(_Known):
 
     @property
     def is_encoded(self) -> bool:
-        """Whether its rows are made of the source's, with categories of CatBoost."""
-        return self.hashed is not None
+        """Whether its rows are made of the source's: categories of CatBoost, norms."""
+        return self.hashed is not None or bool(self.row_norms)
 
     @property
     def n_made(self) -> int:
@@ -245,7 +248,8 @@ class ForestArrays(_Known):
     def is_graph(self) -> bool:
         """Whether rows are the inputs of an ONNX graph, by name or of other types."""
         named = self.feature_names is not None or any(self.category_names)
-        return self.source == "onnx" and (named or bool(self.whole_columns))
+        kinds = self.whole_columns or self.row_norms
+        return self.source == "onnx" and (named or bool(kinds))
 
     def finish(self, sums: Any) -> None:
         """Turn the sums of rows, an array, into their raw scores, in place."""
@@ -309,6 +313,7 @@ RARE: dict[str, Any] = {
     "category_lists": tuple[tuple[str | float | bool, ...], ...],
     "closed_columns": tuple[int, ...],
     "whole_columns": tuple[tuple[int, int], ...],
+    "row_norms": tuple[tuple[str, tuple[int, ...]], ...],
 }
 
 #: By kind and size: the characters of C's types differ among systems.

@@ -234,6 +234,7 @@ _SHARED = (
     "category_lists",
     "closed_columns",
     "whole_columns",
+    "row_norms",
 )
 
 

@@ -123,6 +123,9 @@ class Forest(arrays.ForestArrays):
     whole_columns : tuple of (int, int), default=()
         Columns that hold nothing but whole numbers, and of how many bits these are: 1
         of booleans (ONNX).
+    row_norms : tuple of (str, tuple of int), default=()
+        A norm, "L1", "L2" or "MAX", and the columns by whose norm each of them is
+        divided, in the order of the sum. The trees test the quotients (ONNX).
     """
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -133,11 +136,13 @@ class Forest(arrays.ForestArrays):
     def __repr__(self) -> str:
         shallow, deep = self.leaf_depths()
         depth = f"{shallow.min()}..{deep.max()}" if self.n_trees else "none"
+        norms = ", ".join(norm for norm, _ in self.row_norms)
+        norms = f" divided by norms ({norms})" if norms else ""
         return (
             f"<Forest {self.source} {self.task}: {self.n_trees} trees, "
             f"{self.n_nodes} nodes, {self.n_predicates} distinct predicates, "
             f"depth {depth}, {self.n_features} features, {self.n_outputs} outputs, "
-            f"{self.input_dtype} rows, {self.accumulator_dtype} sums>"
+            f"{self.input_dtype} rows{norms}, {self.accumulator_dtype} sums>"
         )
 
     def leaf_depths(self) -> tuple[Int32s, Int32s]:

@@ -104,6 +104,7 @@ def finder_of(forest: Forest, found: Found) -> Forest:
         leaf_linear=np.zeros((0, 0)),
         scaling=(),
         hashed=None,  # rows are made
+        row_norms=(),
     )
 
 

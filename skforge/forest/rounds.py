@@ -117,7 +117,8 @@ class BoostingRounds:
         forest = subset(self.forest, self.trees(begin, end))
         scaling = forest.scaling if begin == 0 else forest.scaling[:1]
         outputs = self.spec(begin, end).outputs
-        return replace(forest, outputs=outputs, scaling=scaling, hashed=None)
+        forest = replace(forest, hashed=None, row_norms=())  # rows are made
+        return replace(forest, outputs=outputs, scaling=scaling)
 
 
 #: Libraries whose trees come in rounds. Of scikit-learn, not all models are boosted.

@@ -18,6 +18,9 @@ from skforge.forest.arrays import Comparison, ForestArrays, Missing
 _OF_ONE = ("expit", "numpy_exp", "path_length", "fast_exp")
 _OF_SEVERAL = ("softmax_by_rows", "softmax_by_columns", "fast_softmax", "uncertainty")
 
+#: Norms of ONNX's Normalizer.
+NORMS = ("L1", "L2", "MAX")
+
 #: By ``aggregate``: the leaf value that means no value for an output.
 ABSENT = {"min": np.inf, "max": -np.inf}
 
@@ -27,6 +30,7 @@ def validate(forest: ForestArrays) -> None:
     _check_sizes(forest)
     if forest.hashed is not None:
         forest.hashed.validate()
+    _check_norms(forest)
     _check_predicates(forest)
     _check_nodes(forest)
     _check_leaves(forest)
@@ -143,6 +147,14 @@ def _check_facts(forest: ForestArrays) -> None:
     ):
         if bad:
             damaged(what)
+
+
+def _check_norms(forest: ForestArrays) -> None:
+    every = [column for _, columns in forest.row_norms for column in columns]
+    known = {norm for norm, _ in forest.row_norms} <= {*NORMS}
+    places = len({*every}) == len(every) and {*every} <= {*range(forest.n_features)}
+    if not known or not places or (every and forest.source != "onnx"):
+        damaged(f"row_norms = {forest.row_norms} are no norms of different columns")
 
 
 def _check_predicates(forest: ForestArrays) -> None:

@@ -252,10 +252,9 @@ def _by_root(at: NodeAttributes, x: Array) -> Array:
 
 
 def _by_greatest(at: NodeAttributes, x: Array) -> Array:
-    """Return Normalizer's rows with norm MAX, which has a sign."""
-    if np.isnan(_floats(x)).any():
-        raise UnknownError("compares NaN")
-    greatest = x.max(-1, keepdims=True)
+    """Return Normalizer's rows with norm MAX, which has a sign, and skips NaN."""
+    least = np.finfo(_floats(x).dtype).min  # which -inf does not exceed
+    greatest = np.fmax.reduce(x, -1, keepdims=True, initial=least)
     return np.where(greatest != 0, x / greatest, x)
 
 

@@ -151,6 +151,7 @@ def _narrowed(module: Any) -> Narrow | None:
         feature_names=None,
         category_names=(),
         category_lists=(),
+        row_norms=(),
     )
     few_columns = CompiledModule(
         few, module.schedules, module.target, module.reduction, module.n_jobs

@@ -18,6 +18,7 @@ from skforge.forest import mistakes
 from skforge.forest.forest import Forest
 from skforge.forest.rows import whole_range
 from skforge.frontends.pipeline.codes import TextCodes
+from skforge.outputs.graph_operators import OPERATORS
 from skforge.rows import frames
 from skforge.rows.sparse_rows import blocks_of, is_sparse
 
@@ -83,6 +84,16 @@ class WholeNumbers:
         )
 
 
+def with_norms(forest: Forest, rows: Array) -> Array:
+    """Return rows as the nodes before the trees make them: in float32."""
+    made = rows.copy()
+    with np.errstate(all="ignore"):
+        for norm, columns in forest.row_norms:
+            numbers = rows[:, columns].astype(np.float32)
+            made[:, columns] = OPERATORS[norm]({}, numbers)
+    return made
+
+
 class GraphRows:
     def __init__(self, forest: Forest) -> None:
         self._forest = forest
@@ -93,7 +104,7 @@ class GraphRows:
     def rows(self, X: Any) -> Array:
         rows = self._read(X)
         self._whole.check(rows)
-        return rows
+        return with_norms(self._forest, rows) if self._forest.row_norms else rows
 
     def _read(self, X: Any) -> Array:
         if frames.is_pandas(X) or frames.is_table(X):

@@ -65,8 +65,12 @@ class GraphReader(PlainReader):
         return self._known.rows(X)
 
     def parts(self, X: Any) -> Sequence[Any]:
-        whole = self._forest.whole_columns  # whose values are checked, on the host
-        return super().parts(X) if not whole else (self.rows(X),)
+        # values are checked, and norms computed, on the host
+        hosted = self._forest.whole_columns or self._forest.row_norms
+        return (self.rows(X),) if hosted else super().parts(X)
+
+    def entry(self, entry: Any) -> Any:
+        return _declines if self._forest.row_norms else entry
 
     @cached_property
     def _known(self) -> Any:
@@ -75,8 +79,12 @@ class GraphReader(PlainReader):
         return GraphRows(self._forest)
 
 
+def _declines(X: Any) -> None:
+    """Answer in place of an entry that users' rows are no rows of."""
+
+
 def reader_of(forest: Forest) -> RowReader:
-    if forest.is_encoded:
+    if forest.hashed is not None:
         from skforge.rows.hashed_rows import HashedRows  # which compiles code
 
         return HashedRows(forest)

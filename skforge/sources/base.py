@@ -359,7 +359,7 @@ class Source:
                 table = {label: float(code) for code, label in enumerate(labels)}
                 how = {"table": table, "missing": np.nan, "unknown": unseen}
             rules.append(ColumnRule(str(name), index, categories=labels or None, **how))
-        by_objects = forest.is_encoded
+        by_objects = forest.hashed is not None
         by_frame = reading is None or by_objects
         sizes = len(names), forest.input_dtype.str, bool(dropped)
         return MappingColumns(tuple(rules), *sizes, by_frame, by_objects)

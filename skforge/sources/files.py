@@ -34,6 +34,8 @@ class ForestSource(Source):
         self.facts = replace(self.facts, fill=value_of_absent(forest))
         if forest.whole_columns:  # whose values are checked
             self.facts = replace(self.facts, on_device=False)
+        if forest.row_norms:  # which compiled entries do not compute
+            self.facts = replace(self.facts, declines=None)
 
     @classmethod
     def detects(cls, model: Any) -> bool:
@@ -44,7 +46,7 @@ class ForestSource(Source):
         return self._whole is None or self._whole.takes(X)
 
     def takes_codes(self, rows: Array) -> bool:
-        return self.takes(rows)
+        return not self.forest.row_norms and self.takes(rows)
 
     @cached_property
     def _whole(self) -> Any:
@@ -58,7 +60,7 @@ class ForestSource(Source):
         """Read by position, or by equal names if the forest's library compares them."""
         forest = self.forest
         texts = forest.is_graph and any(forest.category_names)
-        if texts or not np.isnan(forest.missing_value):
+        if texts or forest.row_norms or not np.isnan(forest.missing_value):
             return None
         return self._reading(
             names=forest.column_names,
@@ -93,7 +95,9 @@ class ForestSource(Source):
             else rule
             for rule in columns.rules
         )
-        return replace(columns, rules=rules, ignores=True, by_frame=False)
+        return replace(
+            columns, rules=rules, ignores=True, by_frame=bool(self.forest.row_norms)
+        )
 
     def passed_on(self, X: Any) -> PassedOn | None:
         """Leave sparse rows with a number that LightGBM reads otherwise in arrays."""

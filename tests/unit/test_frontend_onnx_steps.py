@@ -313,9 +313,19 @@ def test_whole_numbers_are_read_where_the_graph_reads_them(dtype):
 
 SHAPE = ("shape", [-1, 4])
 REFUSED = {
-    "Normalizer": (
-        [node("Normalizer", "X", norm="L2", name="rows")], [],
-        "The node 'rows' (Normalizer) computes with several columns of a row, "
+    "LpNormalization": (
+        [node("LpNormalization", "X", name="rows")], [],
+        "The node 'rows' (LpNormalization) computes with several columns of a row, "
+    ),
+    "Normalizer of what others make": (
+        [node("Clip", "X", "c"), node("Normalizer", "c", name="rows")], [],
+        "The node 'rows' (Normalizer) computes with several columns of a row that "
+        "other nodes make, "
+    ),
+    "beside its norm": (
+        [node("Normalizer", "X", "n"), node("Concat", "X n", axis=1)], [],
+        "Column 0 of the rows is divided by a norm of its row (Normalizer), and also "
+        "read in another way, "
     ),
     "two columns": (
         [node("Mul", "X X", name="twice")], [],

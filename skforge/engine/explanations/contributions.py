@@ -315,6 +315,11 @@ class Explained:
         n_jobs = self.n_jobs if n_jobs is None else n_jobs
         threads = 1 if n_jobs is None else resolve_n_jobs(n_jobs)
         _refuse_combined(interactions, approximate, background is not None)
+        if self.forest.row_norms:
+            raise UnsupportedModelError(
+                "contributions of columns are not defined for a graph that divides "
+                "rows by a norm (Normalizer): each column changes all quotients."
+            )
         if interactions and self.forest.n_columns < self.forest.n_features:
             raise UnsupportedModelError(
                 "interactions of columns are not defined for a model whose trees test "

@@ -59,6 +59,7 @@ def folded(inner: Forest, place: EnsembleContext) -> Forest:
         "category_names": _names(texts, plan.width),
         "closed_columns": _closed(plan, texts),
         "whole_columns": place.whole,
+        "row_norms": place.norms,
     }
     end = inner.n_predicates
     return on_rows(plan, inner, bounds, texts, source, tests, end, rows, missing)

@@ -28,8 +28,10 @@ from skforge.frontends.onnx.symbols import (
     INT32,
     INT64,
     STRING,
+    RowNorm,
     Tensor,
     cells_of,
+    norm_of,
 )
 from skforge.frontends.pipeline.columns import Column
 
@@ -38,7 +40,7 @@ _MOST = 1 << 16
 
 
 #: Operators that no test of one column can take in.
-_OF_SEVERAL_COLUMNS = ("Normalizer", "LpNormalization", "MatMul", "Gemm")
+_OF_SEVERAL_COLUMNS = ("LpNormalization", "MatMul", "Gemm")
 #: Of inputs that hold whole numbers.
 _BITS = {BOOL: 1, INT32: 32, INT64: 64}
 #: The axis of scores beside each other.
@@ -58,6 +60,8 @@ class EnsembleContext(NamedTuple):
     n_columns: int  # of the rows, if operators are before the node
     texts: tuple[int, ...]  # columns of texts
     whole: tuple[tuple[int, int], ...]  # columns of whole numbers, and their bits
+    #: Norms by which columns are divided before all else.
+    norms: tuple[RowNorm, ...] = ()
 
 
 class _Value(NamedTuple):
@@ -479,14 +483,36 @@ def locate(model: Any) -> FoundEnsembles:
     first = walk.reads[0]
     plain = first.plain and all(rows is first for rows in walk.reads)
     pairs = zip(walk.ensembles, walk.reads, strict=True)
-    every = [_context(walk, node, rows, plain) for node, rows in pairs]
+    norms = () if plain else _norms(walk.reads)
+    every = [_context(walk, node, rows, plain, norms) for node, rows in pairs]
     outputs = [value.name for value in walk.graph.output]
     known = walk.constant, walk.attributes
     after = NodesAfter(walk.after, walk.ensembles, outputs, *known)
     return FoundEnsembles(every, *walk.result(), after)
 
 
-def _context(walk: _Walk, node: Any, rows: _Value, plain: bool) -> EnsembleContext:
+def _norms(reads: list[_Value]) -> tuple[RowNorm, ...]:
+    """Return the norms that trees read; each column has to be read in one way."""
+    ways: dict[int, dict[RowNorm | None, None]] = {}
+    for rows in reads:
+        for cell in () if rows.tensor is None else rows.tensor.cells.reshape(-1):
+            ways.setdefault(cell.source, {})[norm_of(cell)] = None
+    norms = tuple({norm: None for way in ways.values() for norm in way if norm})
+    for norm in norms:
+        for column in norm[1]:
+            ways.setdefault(column, {})[norm] = None
+    for column, way in ways.items():
+        if len(way) > 1:
+            raise UnsupportedModelError(
+                f"Column {column} of the rows is divided by a norm of its row "
+                f"(Normalizer), and also read in another way, {ADVICE}."
+            )
+    return norms
+
+
+def _context(
+    walk: _Walk, node: Any, rows: _Value, plain: bool, norms: tuple[RowNorm, ...]
+) -> EnsembleContext:
     place = node, walk.version, rows.types[-1]
     kinds = [(item.type, item.width) for item in walk.inputs]
     types = [kind for kind, width in kinds for _ in range(width or 0)]
@@ -509,7 +535,7 @@ def _context(walk: _Walk, node: Any, rows: _Value, plain: bool) -> EnsembleConte
     names = tuple(item.name for item in walk.inputs) if lone else None
     texts = tuple(i for i, kind in enumerate(types) if kind == STRING)
     columns = walk.n_columns, texts, whole
-    return EnsembleContext(*place, dtype, len(cells), cells, names, *columns)
+    return EnsembleContext(*place, dtype, len(cells), cells, names, *columns, norms)
 
 
 def _declared(value: Any) -> _Input:

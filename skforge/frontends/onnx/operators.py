@@ -15,7 +15,7 @@ import numpy as np
 
 from skforge._typing import Array
 from skforge.exceptions import UnsupportedModelError
-from skforge.forest.validation import damaged
+from skforge.forest.validation import NORMS, damaged
 from skforge.frontends.onnx.symbols import (
     BOOL,
     DOUBLE,
@@ -24,8 +24,11 @@ from skforge.frontends.onnx.symbols import (
     INT32,
     INT64,
     STRING,
+    NormColumn,
     Tensor,
+    cells_of,
 )
+from skforge.frontends.pipeline.columns import Column
 
 ML = "ai.onnx.ml"
 ENSEMBLES = ("TreeEnsembleRegressor", "TreeEnsembleClassifier", "TreeEnsemble")
@@ -333,6 +336,23 @@ def _imputed(x: Array, marker: Any, value: Any) -> Array:
     return np.where(missing, value, x)
 
 
+def _normalizer(node: GraphNode) -> list[Tensor]:
+    """Divide columns of the rows by their norm, which the rows' reader computes."""
+    tensor = node.only(node.tensor(), (FLOAT,))
+    norm = bytes(node.get("norm", b"MAX")).decode(errors="replace")
+    cells = [*tensor.cells.reshape(-1)]
+    sources = tuple(cell.source for cell in cells)
+    if norm not in NORMS or tensor.cells.ndim != 1:
+        damaged(f"the {node.title} has the norm {norm[:60]!r}, or reads no matrix")
+    plain = all(type(cell) is Column and cell.stage is None for cell in cells)
+    if not plain or len({*sources}) < len(sources):
+        node.fail("computes with several columns of a row that other nodes make")
+    if any(cell.dtype != np.float32 for cell in cells):
+        node.fail("computes with several columns that are not float")
+    made = [NormColumn(i, DTYPES[FLOAT], norm=(norm, sources)) for i in sources]
+    return [tensor.of(cells_of(made, tensor.cells.shape))]
+
+
 def _one_hot(node: GraphNode) -> list[Tensor]:
     tensor = node.tensor()
     texts = tensor.type == STRING
@@ -500,7 +520,7 @@ _PLAIN: dict[str, Operator] = {
 _OF_ML: dict[str, Operator] = {
     **{"Scaler": _scaler, "Imputer": _imputer, "OneHotEncoder": _one_hot},
     **{"LabelEncoder": _label_encoder, "FeatureVectorizer": _vectorizer},
-    "ArrayFeatureExtractor": _extract,
+    **{"ArrayFeatureExtractor": _extract, "Normalizer": _normalizer},
 }
 
 

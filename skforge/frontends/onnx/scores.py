@@ -42,6 +42,7 @@ _KIND = (
     *("input_dtype", "accumulator_dtype", "n_features", "category_names", "aggregate"),
     *("feature_names", "closed_columns", "truncate_categories", "wider_rows"),
     "whole_columns",
+    "row_norms",
 )
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -28,6 +28,23 @@ DTYPES: dict[int, np.dtype[Any]] = {
     **dict.fromkeys((INT32, INT64, BOOL, DOUBLE), np.dtype(np.float64)),
     STRING: np.dtype(object),
 }
+
+
+#: A norm of rows, and the columns that it is of.
+RowNorm: TypeAlias = tuple[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NormColumn(Column):
+    """A column of the rows, divided by a norm before all else."""
+
+    norm: RowNorm = ("", ())
+
+
+def norm_of(cell: Column) -> RowNorm | None:
+    while cell.stage is not None:
+        (cell,) = cell.stage.inputs
+    return cell.norm if isinstance(cell, NormColumn) else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
