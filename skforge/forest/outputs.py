@@ -22,7 +22,7 @@ OutputFunction: TypeAlias = Literal[
     "expit", "softmax_by_rows", "softmax_by_columns", "numpy_exp", "samme",
     "path_length", "weighted_median",
     # in oneDAL's
-    "scaled", "scaled_blocks",
+    "scaled", "scaled_blocks", "shares",
     # in ONNX Runtime's
     "onnx", "graph",
     # in CatBoost's
@@ -62,7 +62,7 @@ class OutputSpec:
     #:   ``path_length`` of an isolation forest, ``-(2 ** (-x / parameter))``; values
     #:   below ``cutoff`` are outliers; ``weighted_median``, AdaBoost's of regressors;
     #: - ``scaled``, a score times ``parameter``; ``scaled_blocks``, the sum of these,
-    #:   rounded once for each score;
+    #:   rounded once for each score; ``shares``, scores times 1 through their sum;
     #: - ``onnx``: ``post`` of the scores in a ``layout``, as ``dtype``;
     #: - ``graph``, what an ONNX graph computes of the scores of several ensembles;
     #: - ``fast_exp`` and ``fast_softmax``, with CatBoost's own exponential;

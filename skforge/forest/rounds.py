@@ -33,7 +33,7 @@ class BoostingRounds:
         if forest.source not in _BOOSTED or each < 0 or forest.aggregate in ABSENT:
             return None
         # averages, and isolation forests
-        averages = "path_length", *OF_ONEDAL
+        averages = "path_length", "shares", *OF_ONEDAL
         if forest.divisor != 1 or forest.outputs.function in averages:
             return None
         one = forest.vector_leaves or forest.outputs.function == "weighted_median"

@@ -16,7 +16,10 @@ from skforge.forest.arrays import Comparison, ForestArrays, Missing
 
 #: Output functions for exactly one raw score, and for several only.
 _OF_ONE = ("expit", "numpy_exp", "path_length", "fast_exp")
-_OF_SEVERAL = ("softmax_by_rows", "softmax_by_columns", "fast_softmax", "uncertainty")
+_OF_SEVERAL = (
+    *("softmax_by_rows", "softmax_by_columns", "fast_softmax", "uncertainty"),
+    "shares",
+)
 
 #: Norms of ONNX's Normalizer.
 NORMS = ("L1", "L2", "MAX")

@@ -134,6 +134,7 @@ FUNCTIONS: dict[FunctionName, ScoreFunction] = {
     "path_length": ScoreFunction(sklearn.inliers),
     "weighted_median": ScoreFunction(sklearn.weighted_median),
     "scaled": _of_value(lambda x, spec, on: x * spec.parameter),
+    "shares": ScoreFunction(sklearn.shares),
     "scaled_blocks": ScoreFunction(sklearn.scaled_blocks),
     "path_score": ScoreFunction(sklearn.path_scores, "own"),
     "path_decision": ScoreFunction(sklearn.path_decision),

@@ -91,6 +91,22 @@ def weighted_median(scores: Array, spec: OutputSpec, on: Any) -> Array:
     return medians
 
 
+def shares(sums: Array, spec: OutputSpec, on: Any) -> Array:
+    """Return ``predict_proba`` of oneDAL's classifiers, of less than 16 classes.
+
+    It adds fours of classes side by side, then halves of the four sums, then the rest.
+    """
+    fours, total = sums.shape[1] // 4 * 4, np.zeros(len(sums), sums.dtype)
+    if fours:
+        four = sums[:, :4]
+        for first in range(4, fours, 4):
+            four = four + sums[:, first : first + 4]
+        total = (four[:, 0] + four[:, 2]) + (four[:, 1] + four[:, 3])
+    for last in range(fours, sums.shape[1]):
+        total = total + sums[:, last]
+    return np.clip(sums * (1 / total)[:, np.newaxis], 0, 1)
+
+
 def scaled_blocks(sums: Array, spec: OutputSpec, on: Any) -> Array:
     """Return ``predict`` of oneDAL's regressors for the sums of blocks of trees."""
     total = sums[:, 0] * sums.dtype.type(spec.parameter)

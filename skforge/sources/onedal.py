@@ -1,4 +1,4 @@
-"""The adapter for regressors that scikit-learn-intelex trained."""
+"""The adapter for forests that scikit-learn-intelex trained."""
 
 from __future__ import annotations
 
@@ -29,11 +29,12 @@ _UNSURE = np.dtype(object)
 class OneDalSource(SklearnSource):
     """Rows of float32 are summed in float32, by a forest of their own; others are not.
 
+    Classifiers sum one row of float32 otherwise than several, so all are the model's.
     Leaf numbers, sparse rows and missing values are those of scikit-learn's trees,
     which the model makes when they are asked for.
     """
 
-    classes = (onedal.REGRESSOR,)
+    classes = (onedal.REGRESSOR, onedal.CLASSIFIER)
     kind = "onedal"
     explains = False
     #: Entries are to take arrays of the forest's own dtype alone.
@@ -61,11 +62,11 @@ class OneDalSource(SklearnSource):
         return form is None
 
     def sample(self, dtype: Any) -> Any:
-        narrow = dtype == _NARROW
+        narrow = dtype == _NARROW and self._has_twin
         return np.zeros((1, self.forest.n_features), dtype) if narrow else None
 
     def of_form(self, form: Any) -> Source | None:
-        if form != _NARROW:
+        if form != _NARROW or not self._has_twin:
             return None
         text = forms.form_text(form)
         if self.stored is not None:
@@ -78,6 +79,10 @@ class OneDalSource(SklearnSource):
             forest = onedal.forest_of(self.model, block, np.float32).validate()
             self.twins[text] = OneDalSource(self.model, forest)
         return self.twins[text]
+
+    @property
+    def _has_twin(self) -> bool:
+        return self.forest.task == "regression"
 
     def reading(self) -> Reading:
         return self._reading()

@@ -161,7 +161,7 @@ def test_models_of_intel_are_named() -> None:
             CompiledForest(model, tuning="off").fit(X, targets)
         assert str(error.value) == (
             "This RandomForestClassifier is one of scikit-learn-intelex (sklearnex), "
-            "whose trees show the class of a leaf and not its probabilities. Call "
+            "and none of its forests that skforge knows. Call "
             "sklearnex.unpatch_sklearn(), import scikit-learn's class again, and fit "
             "that one."
         )
