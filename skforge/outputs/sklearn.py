@@ -7,6 +7,7 @@ scikit-learn itself is not needed.
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -92,17 +93,21 @@ def weighted_median(scores: Array, spec: OutputSpec, on: Any) -> Array:
 
 
 def shares(sums: Array, spec: OutputSpec, on: Any) -> Array:
-    """Return ``predict_proba`` of oneDAL's classifiers, of less than 16 classes.
+    """Return ``predict_proba`` of oneDAL's classifiers.
 
-    It adds fours of classes side by side, then halves of the four sums, then the rest.
+    Its vectors add four classes at a time: four vectors those of sixteens, which are
+    then added in pairs, and one the other fours; the last three classes follow.
     """
-    fours, total = sums.shape[1] // 4 * 4, np.zeros(len(sums), sums.dtype)
+    ends = range(4, sums.shape[1] + 1, 4)
+    fours = [sums[:, end - 4 : end] for end in ends]
+    total: Any = 0.0
+    if whole := len(fours) // 4 * 4:
+        a, b, c, d = (reduce(np.add, fours[k:whole:4]) for k in range(4))
+        fours[:whole] = [(a + b) + (c + d)]
     if fours:
-        four = sums[:, :4]
-        for first in range(4, fours, 4):
-            four = four + sums[:, first : first + 4]
+        four = reduce(np.add, fours)
         total = (four[:, 0] + four[:, 2]) + (four[:, 1] + four[:, 3])
-    for last in range(fours, sums.shape[1]):
+    for last in range(4 * len(ends), sums.shape[1]):
         total = total + sums[:, last]
     return np.clip(sums * (1 / total)[:, np.newaxis], 0, 1)
 

@@ -36,8 +36,6 @@ _INSTEAD = (
 )
 #: Rows by which blocks are found: other ones round many of their answers otherwise.
 _PROBES = 256
-#: oneDAL adds the probabilities of more classes in an order of its own.
-_MOST_CLASSES = 15
 
 
 def refuse(model: Any) -> None:
@@ -110,11 +108,6 @@ def _unknown(model: Any, what: str) -> UnsupportedModelError:
 
 
 def _classifier(model: Any) -> Forest:
-    n_classes = len(model.classes_)
-    if not 2 <= n_classes <= _MOST_CLASSES:
-        raise _unknown(
-            model, f"has {n_classes} classes, and skforge reads 2 to {_MOST_CLASSES}"
-        )
     trees = [estimator.tree_ for estimator in model.estimators_]
     forest = common.forest_of(
         model,
@@ -123,7 +116,7 @@ def _classifier(model: Any) -> Forest:
         dtype=np.float64,
         missing=False,
         outputs=OutputSpec("shares", probabilities="values"),
-        task=common.class_task(n_classes),
+        task=common.class_task(len(model.classes_)),
     )
     rows = draw_rows(forest, _PROBES, 0)
     sums = reference_raw(forest, rows)
