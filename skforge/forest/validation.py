@@ -155,8 +155,9 @@ def _check_facts(forest: ForestArrays) -> None:
 def _check_norms(forest: ForestArrays) -> None:
     every = [column for _, columns in forest.row_norms for column in columns]
     known = {norm for norm, _ in forest.row_norms} <= {*NORMS}
-    places = len({*every}) == len(every) and {*every} <= {*range(forest.n_features)}
-    if not known or not places or (every and forest.source != "onnx"):
+    inside = all(0 <= column < forest.n_features for column in every)
+    differ = len({*every}) == len(every)
+    if not (known and inside and differ) or (every and forest.source != "onnx"):
         damaged(f"row_norms = {forest.row_norms} are no norms of different columns")
 
 
