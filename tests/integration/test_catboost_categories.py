@@ -24,14 +24,12 @@ from skforge.engine import hashing
 from skforge.exceptions import (
     InvalidInputError,
     InvalidModelError,
-    SkforgeError,
     SourceNeededError,
     UnsupportedModelError,
 )
 from skforge.forest.categories import ABOVE, EQUAL, HASH, MULTIPLIER
 from skforge.forest.encoder_tables import SIZES, _pairs_of, tables_of
 from skforge.forest.record import forest_in, forest_out
-from skforge.forest.reference import reference_raw
 from skforge.frontends import load_forest
 from skforge.frontends.catboost import ctr
 from skforge.frontends.catboost.cbm import read_cbm
@@ -741,28 +739,6 @@ def test_booleans_of_csv_are_read_if_they_were_texts(tmp_path, texts, capsys):
     if not texts:
         said = capsys.readouterr().err
         assert "has the texts True and False" in " ".join(said.split())
-
-
-def test_damaged_files_are_refused_or_read_alike(content):
-    random = np.random.default_rng(0)
-    forest = load_forest(content)
-    rows = np.zeros((4, forest.n_features), np.float32)
-    wanted = reference_raw(forest, rows)
-    alike = 0
-    for _ in range(400):
-        changed = bytearray(content)
-        at = random.integers(8, len(content))
-        changed[at] = random.integers(0, 256)
-        try:
-            other = load_forest(bytes(changed))
-        except SkforgeError:
-            continue
-        alike += 1
-        assert other.n_outputs == forest.n_outputs or len(wanted)
-    assert alike
-    for end in (len(content) - 1, len(content) - 100, len(content) // 2):
-        with pytest.raises(InvalidModelError):
-            load_forest(content[:end])
 
 
 def test_stored_keys_are_packed_and_damage_is_refused(content):

@@ -65,6 +65,11 @@ def mutant(kind: str, number: int, made: Path) -> bytes:
     _, content = random.choice(choices)
     if random.random() < 0.1 and kind != "tuning record":
         return mutate.raw(random, content)
+    return changed(random, kind, content)
+
+
+def changed(random: Random, kind: str, content: bytes) -> bytes:
+    """Return a file of a kind whose structure is most often kept."""
     change = {
         "XGBoost JSON": _json, "XGBoost UBJSON": _ubj, "XGBoost binary": _binary,
         "LightGBM text": _lightgbm, "ONNX": _onnx, ".skforge": _container,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import struct
 from pathlib import Path
 
 import numpy as np
@@ -130,40 +129,6 @@ def contents(tmp_path_factory) -> dict[str, bytes]:
             found[path.name] = path.read_bytes()
     assert [*found] == FILES
     return found
-
-
-def read(data: bytes) -> None:
-    """Read a damaged model: it is refused, or it is a forest that can be walked."""
-    try:
-        forest = load_forest(data)
-    except (InvalidModelError, UnsupportedModelError):
-        return
-    reference_raw(forest, np.zeros((2, forest.n_features), np.float32))
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_files_that_are_cut_or_changed(name, contents):
-    data = contents[name]
-    random = np.random.default_rng(0)
-    for end in random.integers(0, len(data), 60):
-        if end:
-            read(data[:end])
-    for at in random.integers(0, len(data), 300).tolist():
-        changed = bytearray(data)
-        changed[at] = random.integers(256)
-        read(bytes(changed))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["SymmetricTree.cbm", "Lossguide.cbm"])
-def test_binary_files_with_a_changed_number_anywhere(name, contents):
-    data = contents[name]
-    (size,) = struct.unpack_from("<I", data, 4)
-    for at in range(0, 8 + size - 4, 4):
-        for value in (0, 1, 2**31 - 1, 2**32 - 1, size):
-            changed = bytearray(data)
-            struct.pack_into("<I", changed, at, value)
-            read(bytes(changed))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from skforge import load_forest
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 from skforge.forest.outputs import OutputSpec
-from tests.onnx_models import MODES, RandomTrees, make_model, onnx, tensor
+from tests.onnx_models import make_model, onnx, tensor
 from tests.refusals import error_of
 
 DAMAGED = "; the model is damaged, export it again."
@@ -361,35 +361,6 @@ def test_without_onnx_the_error_says_what_to_install(tmp_path, monkeypatch):
         "a.onnx: Reading ONNX models needs the onnx package; install it with 'pip "
         "install onnx'."
     )
-
-
-@pytest.mark.parametrize("op", ["TreeEnsembleRegressor", "TreeEnsemble"])
-def test_random_damage_ends_in_our_exceptions(op, tmp_path):
-    trees = RandomTrees(3, n_trees=3, modes=MODES)
-    if op == "TreeEnsemble":
-        model = make_model(op, trees.lists(2, member=0.3), 4, version=5)
-    else:
-        weights = trees.weights("target", lambda tree: range(2))
-        model = make_model(op, {**trees.table(), **weights, "n_targets": 2}, 4)
-    whole = model.SerializeToString()
-    random = np.random.default_rng(1)
-    path = tmp_path / "damaged.onnx"
-    outcomes = set()
-    for _ in range(300):
-        data = bytearray(whole)
-        for _ in range(int(random.integers(1, 5))):
-            at = int(random.integers(len(data)))
-            if random.random() < 0.3:
-                del data[at : at + int(random.integers(1, 9))]
-            else:
-                data[at] ^= 1 << int(random.integers(8))
-        path.write_bytes(bytes(data))
-        try:
-            load_forest(path)
-            outcomes.add("read")
-        except (InvalidModelError, UnsupportedModelError) as error:
-            outcomes.add(type(error).__name__)
-    assert outcomes >= {"read", "InvalidModelError"}
 
 
 @pytest.mark.parametrize(

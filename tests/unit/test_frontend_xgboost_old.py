@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import json
-import random
 import re
 import struct
 import tracemalloc
@@ -307,24 +306,6 @@ def test_models_inside_pickles(tmp_path):
     )
 
 
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("seed", range(10))
-def test_changed_pickles_raise_or_load(seed):
-    draw = random.Random(seed)
-    with ZipFile(DATA / "old_pickles.zip") as held:
-        pickles = [held.read(name) for name in held.namelist()]
-    refused = 0
-    for _ in range(200):
-        data = bytearray(draw.choice(pickles))
-        for _ in range(draw.choice((1, 2, 8))):
-            data[draw.randrange(30, len(data))] = draw.randrange(256)
-        try:
-            load_forest(bytes(data))
-        except SkforgeError:
-            refused += 1
-    assert 0 < refused < 200
-
-
 def said_of(data, tmp_path, error=InvalidModelError):
     path = tmp_path / "old.model"
     path.write_bytes(data)
@@ -402,16 +383,6 @@ def test_damage_is_named(tmp_path):
     )
 
 
-@pytest.mark.parametrize("name", ["0.90-forest.model", "1.0.2-dart-softprob.model"])
-def test_every_cut_is_found(name):
-    data = b"binf" + files()[name]
-    load_forest(data)
-    last = len(data)
-    for size in (*range(4, last - 60, 7), *range(last - 60, last)):
-        with pytest.raises(InvalidModelError):
-            load_forest(data[:size])
-
-
 def test_lengths_allocate_nothing():
     """Each number but those of most nodes becomes huge, or negative, in turn."""
     data = files()["0.82-poisson.model"]
@@ -435,23 +406,3 @@ def test_lengths_allocate_nothing():
     tracemalloc.stop()
     assert peak < 2**21, peak
     assert refused > 100
-
-
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("seed", range(20))
-def test_any_damage_raises_or_loads(seed):
-    draw = random.Random(seed)
-    names = sorted(files())
-    loaded = 0
-    for _ in range(300):
-        data = bytearray(files()[draw.choice(names)])
-        for _ in range(draw.choice((1, 1, 2, 8))):
-            data[draw.randrange(len(data))] = draw.randrange(256)
-        try:
-            forest = load_forest(bytes(data))
-        except SkforgeError:
-            continue
-        loaded += 1
-        if forest.n_features < 1000:
-            reference_raw(forest, np.zeros((1, forest.n_features), np.float32))
-    assert 10 < loaded < 300

@@ -14,7 +14,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 import skforge
 from skforge import CompiledForest, compile_forest, load_forest
-from skforge.exceptions import InvalidModelError, SkforgeError, UnsupportedModelError
+from skforge.exceptions import InvalidModelError, UnsupportedModelError
 from tests.refusals import error_of
 
 lgb = pytest.importorskip("lightgbm")
@@ -145,17 +145,3 @@ def test_a_saved_estimator_in_memory_is_not_compiled_again(contents):
     assert error_of(InvalidModelError, CompiledForest(contents["skforge"]).fit, X) == (
         "This model was saved by skforge.save; use skforge.load(path)."
     )
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.filterwarnings("ignore:.*was saved by skforge.save:FutureWarning")
-def test_every_truncation_is_refused_or_harmless(kind, contents):
-    data = contents[kind]
-    expected = load_forest(data).content_hash()
-    for size in range(0, len(data), 1 + len(data) // 60):
-        try:
-            forest = load_forest(data[:size])
-        except SkforgeError:
-            continue
-        assert kind == "text"  # LightGBM's parameters follow the trees
-        assert forest.content_hash() == expected
