@@ -178,9 +178,7 @@ def test_contributions_that_are_not_defined_are_refused_before_anything_runs():
     fast = plain(bare).fit(X)
     with pytest.raises(UnsupportedModelError) as error:
         job(fast, "predict_contribs", 1, "auto")
-    with pytest.raises(UnsupportedModelError) as direct:
-        fast.predict_contribs(X)
-    assert str(error.value) == str(direct.value)
+    assert str(error.value) == error_of(UnsupportedModelError, fast.predict_contribs, X)
 
 
 def test_an_artifact_is_small_and_the_same_every_time():
@@ -202,9 +200,7 @@ def test_an_artifact_of_a_file(tmp_path):
         named_model().predict_proba(table()),
     )
     skforge.save(named_model().forest_, tmp_path / "b.skforge")
-    with pytest.raises(InvalidInputError) as error:
-        pack(tmp_path / "b.skforge")
-    assert str(error.value) == (
+    assert error_of(InvalidInputError, pack, tmp_path / "b.skforge") == (
         "model must be a fitted CompiledForest, or the path of a .skforge file that "
         f"holds one. Got {tmp_path / 'b.skforge'}, which holds a Forest, instead."
     )
@@ -214,9 +210,9 @@ def test_a_damaged_artifact_is_noticed():
     artifact = pack(named_model())
     payload = bytearray(artifact.payload)
     payload[len(payload) // 2] ^= 1
-    with pytest.raises(InvalidModelError) as error:
-        replace(artifact, payload=bytes(payload)).load()
-    assert str(error.value) == (
+    assert error_of(
+        InvalidModelError, replace(artifact, payload=bytes(payload)).load
+    ) == (
         f"The artifact {artifact.checksum[:12]} was damaged on its way to this "
         "process; send it again."
     )
@@ -271,9 +267,7 @@ def test_text_for_a_number_is_no_category_of_another_column():
     frame, y = with_categories()
     model = lightgbm.LGBMClassifier(n_estimators=2, verbose=-1).fit(frame, y)
     work = job(plain(model).fit(frame), "predict", 1, "auto")
-    with pytest.raises(InvalidInputError) as info:
-        work.of_frame(frame.assign(x="q", c=1.0))
-    assert str(info.value) == (
+    assert error_of(InvalidInputError, work.of_frame, frame.assign(x="q", c=1.0)) == (
         "The column 'x' holds text, but the model has no category names; encode it as "
         "in training."
     )
@@ -335,9 +329,11 @@ def test_names_of_categories_are_not_guessed(kind, keep):
     work = job(fast, "predict_proba", 1, keep)
     same_bits(work.of_frame(pd.DataFrame(X)), model.predict_proba(X))
     # each part has a list of names of its own, whose positions are other ones
-    with pytest.raises(InvalidInputError) as error:
-        work.of_frame(frame[frame.c != "p"].assign(c=lambda part: part.c.astype(str)))
-    assert str(error.value) == (
+    assert error_of(
+        InvalidInputError,
+        work.of_frame,
+        frame[frame.c != "p"].assign(c=lambda part: part.c.astype(str)),
+    ) == (
         "The column 'c' holds text, but the model has no category names; encode it as "
         "in training."
     )
@@ -380,9 +376,9 @@ def stacked():
 
 def test_a_model_that_cannot_leave_its_source_behind():
     fast = plain(stacked()).fit(trained(KINDS[0])[1])
-    with pytest.raises(UnsupportedModelError) as error:
-        pack(fast, keep_estimator=False)
-    assert "the rest runs in scikit-learn, and a .skforge file" in str(error.value)
+    assert "the rest runs in scikit-learn, and a .skforge file" in error_of(
+        UnsupportedModelError, pack, fast, keep_estimator=False
+    )
     assert pack(named_model(), keep_estimator=True).pickled
 
 
@@ -480,15 +476,11 @@ def test_a_fork_while_a_model_loads_does_not_hang():
 def test_methods_that_are_not_there():
     model, X = trained("two values")
     fast = plain(model).fit(X)
-    with pytest.raises(InvalidInputError) as error:
-        job(fast, "predict_proba", 1, "auto")
-    assert str(error.value) == (
+    assert error_of(InvalidInputError, job, fast, "predict_proba", 1, "auto") == (
         "The model has no predict_proba; it has predict, predict_raw, apply, "
         "predict_contribs."
     )
-    with pytest.raises(InvalidInputError) as error:
-        job(fast, "fit", 1, "auto")
-    assert str(error.value) == (
+    assert error_of(InvalidInputError, job, fast, "fit", 1, "auto") == (
         "method must be one of predict, predict_proba, predict_log_proba, "
         "predict_raw, decision_function, score_samples, apply, predict_contribs. Got "
         "'fit' instead."
@@ -528,21 +520,15 @@ def test_columns_are_found_by_name():
     there = ["id", *reversed(NAMES)]
     assert work.columns_of(there, None) == NAMES
     assert work.columns_of(there, NAMES[::-1]) == NAMES[::-1]
-    with pytest.raises(InvalidInputError) as error:
-        work.columns_of(["id", "age", "tax"], None)
-    assert str(error.value) == (
+    assert error_of(InvalidInputError, work.columns_of, ["id", "age", "tax"], None) == (
         "The rows lack the columns 'income', 'rooms'; they have 'id', 'age', 'tax'. "
         "Name the columns that are the model's features, in its order, with "
         "columns=[...]."
     )
-    with pytest.raises(InvalidInputError) as error:
-        work.columns_of(there, ["age", "tax"])
-    assert str(error.value) == (
+    assert error_of(InvalidInputError, work.columns_of, there, ["age", "tax"]) == (
         "The model was trained on 4 features, but the rows have 2 columns."
     )
-    with pytest.raises(InvalidInputError) as error:
-        work.columns_of(there, "age")
-    assert str(error.value) == (
+    assert error_of(InvalidInputError, work.columns_of, there, "age") == (
         "columns must be a list of names. Got 'age' instead; use ['age'] for one "
         "column."
     )
@@ -570,9 +556,10 @@ def test_columns_are_found_by_name():
 )
 def test_columns_that_are_no_numbers(column, why):
     work = job(named_model(), "predict", 1, "auto")
-    with pytest.raises(InvalidInputError) as error:
-        work.of_frame(table()[:2].assign(rooms=column))
-    assert str(error.value) == why
+    assert (
+        error_of(InvalidInputError, work.of_frame, table()[:2].assign(rooms=column))
+        == why
+    )
 
 
 # ------------------------------------------------------------ Ray's and Spark's parts
@@ -609,10 +596,10 @@ def test_one_tensor_holds_all_features():
     found = Predictor(fast, "predict_raw", columns=["data"], keep=False)(batch)
     assert list(found) == [f"raw_{label}" for label in ("a", "bb", "c")]
     same_bits(np.stack([*found.values()], axis=1), fast.predict_raw(X))
-    with pytest.raises(InvalidInputError) as error:
-        Predictor(fast, columns=["data"], keep=["no"])(batch)
     assert (
-        str(error.value)
+        error_of(
+            InvalidInputError, Predictor(fast, columns=["data"], keep=["no"]), batch
+        )
         == "keep names 'no', but the dataset has only the columns 'data', 'id'."
     )
 
