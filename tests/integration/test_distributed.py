@@ -41,6 +41,7 @@ from skforge.exceptions import (
 from skforge.prediction.answers import METHODS
 from tests.noted import calls_of, run_threads
 from tests.plain import plain
+from tests.refusals import error_of
 
 pd = pytest.importorskip("pandas")
 
