@@ -21,11 +21,8 @@ from skforge.compiler.ir.lir.nodes import (
     Scalar,
     Vec,
 )
-from skforge.compiler.ir.lir.printer import print_type
-from skforge.compiler.ir.lir.verifier import verify_lir
 from skforge.compiler.target import Target
 from skforge.engine.cpu.jit import emit_assembly
-from skforge.exceptions import CompilerError
 from tests.llvm_kernels import DTYPES, buffers, check, kernel, targets
 
 #: The index has unsigned or i64 numbers as wide as the elements.
@@ -204,72 +201,3 @@ def test_planes_to_index_has_the_first_plane_highest(bits: int) -> None:
     wanted = (rows * weights[:, None]).sum(axis=0).astype(np.uint8)
     args = {"x": x, "out": np.zeros(64, np.uint8)}
     check(kernel(buffers(x=U8, out=U8), write), args, {"out": wanted})
-
-
-# ------------------------------------------------------------ refusals
-
-
-def refused(*body: lir.Stmt, params: tuple[lir.Value, ...]) -> str:
-    with pytest.raises(CompilerError) as info:
-        verify_lir(lir.Function("f", params, body))
-    return str(info.value)
-
-
-X, Y = lir.Value("x", Vec(F32, 8)), lir.Value("y", Vec(F32, 4))
-I8, I4 = lir.Value("i", Vec(U32, 8)), lir.Value("j", Vec(U32, 4))
-D8 = lir.Value("k", Vec(I64, 8))
-
-
-@pytest.mark.parametrize(
-    ("op", "type_"),
-    [
-        (lir.Permute((X, X, X), I8), X.type),
-        (lir.Permute((), I8), X.type),
-        (lir.Permute((X, Y), I8), X.type),
-        (lir.Permute((X,), I4), X.type),
-        (lir.Permute((X,), D8), X.type),
-        (lir.Permute((Y, Y), I8), X.type),
-        (lir.Permute((X,), X), X.type),
-        (lir.Shuffle(X, Y, (0, 1)), Vec(F32, 2)),
-        (lir.Shuffle(X, X, (0, 16)), Vec(F32, 2)),
-        (lir.Shuffle(X, X, (0, -1)), Vec(F32, 2)),
-        (lir.Shuffle(X, X, (0, 1)), Vec(F32, 4)),
-    ],
-    ids=range(11),
-)
-def test_what_the_verifier_refuses(op: lir.Op, type_: lir.Type) -> None:
-    names = {v.name for v in _operands(op)}
-    values = [
-        lir.Let(value, lir.Const(0))
-        for value in (X, Y, I8, I4, D8)
-        if value.name in names
-    ]
-    text = refused(*values, lir.Let(lir.Value("v", type_), op), params=())
-    taken = ", ".join(print_type(value.type) for value in _operands(op))
-    name = type(op).__name__.lower()
-    statement = f"%v: {print_type(type_)} = {_text(op)}"
-    assert text == (
-        f"{name}({taken}) does not give {print_type(type_)}, in '{statement}' of f."
-    )
-
-
-def _text(op: lir.Op) -> str:
-    match op:
-        case lir.Permute(tables=tables, index=index):
-            return (
-                f"permute [{', '.join(f'%{t.name}' for t in tables)}] by %{index.name}"
-            )
-        case lir.Shuffle(a=a, b=b, lanes=lanes):
-            return f"shuffle %{a.name}, %{b.name} <{', '.join(map(str, lanes))}>"
-        case _:
-            raise AssertionError(op)
-
-
-def _operands(op: lir.Op) -> tuple[lir.Value, ...]:
-    match op:
-        case lir.Permute(tables=tables, index=index):
-            return (*tables, index)
-        case lir.Shuffle(a=a, b=b):
-            return (a, b)
-        case _:
-            raise AssertionError(op)

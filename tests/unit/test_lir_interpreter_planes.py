@@ -19,17 +19,6 @@ from tests.lir_tools import run
 # ---------------------------------------------------------------- planes
 
 
-def test_plane_logic() -> None:
-    bits = np.array([0b1100, 0b1010, 0b0110], np.uint8)
-    out, b, plane = np.zeros(1, np.uint8), Builder(), Plane(8)
-    table = Buffer("bits", U8)
-    p, q, s = (b.let(lir.LoadPlane(table, b.const(i)), plane) for i in range(3))
-    mixed = b.let(lir.PlaneMux(s, p, q), plane)
-    b.emit(lir.StorePlane(Buffer("out", U8), b.const(0), mixed))
-    run(b, bits=bits, out=out)
-    assert out.tolist() == [0b1100]
-
-
 def test_a_plane_outside_its_table() -> None:
     b = Builder()
     b.let(lir.LoadPlane(Buffer("bits", U8), b.const(2)), Plane(16), "p")

@@ -16,6 +16,7 @@ from skforge.compiler.ir.lir.nodes import (
     I32,
     I64,
     U8,
+    U32,
     Buffer,
     Function,
     Let,
@@ -116,8 +117,14 @@ LANES = (
     let(Mask(4), lir.Splat(T), "mask"),
     let(Vec(I64, 4), lir.Iota(), "iota"),
     const(U8, 0, "u"),
+    const(Vec(F32, 8), 0.0, "v8"),
+    const(Vec(U32, 4), 0, "u4"),
 )
-IOTA = Value("iota", Vec(I64, 4))
+IOTA, V8, U4 = (
+    Value("iota", Vec(I64, 4)),
+    Value("v8", Vec(F32, 8)),
+    Value("u4", Vec(U32, 4)),
+)
 
 
 @pytest.mark.parametrize(
@@ -170,6 +177,27 @@ IOTA = Value("iota", Vec(I64, 4))
         (lir.LoadPlane(K, N), Plane(12), "plane<12>: rows come in whole bytes"),
         (lir.PlanesToIndex(()), Vec(U8, 8),
          "planes_to_index() does not give vec<u8, 8>"),
+        (lir.Permute((VEC,) * 3, U4), VEC.type,
+         "permute(vec<f32, 4>, vec<f32, 4>, vec<f32, 4>, vec<u32, 4>) does not give "
+         "vec<f32, 4>"),
+        (lir.Permute((), U4), VEC.type,
+         "permute(vec<u32, 4>) does not give vec<f32, 4>"),
+        (lir.Permute((VEC, V8), U4), VEC.type,
+         "permute(vec<f32, 4>, vec<f32, 8>, vec<u32, 4>) does not give vec<f32, 4>"),
+        (lir.Permute((V8,), U4), V8.type,
+         "permute(vec<f32, 8>, vec<u32, 4>) does not give vec<f32, 8>"),
+        (lir.Permute((VEC,), IOTA), VEC.type,
+         "permute(vec<f32, 4>, vec<i64, 4>) does not give vec<f32, 4>"),
+        (lir.Permute((VEC,), VEC), VEC.type,
+         "permute(vec<f32, 4>, vec<f32, 4>) does not give vec<f32, 4>"),
+        (lir.Shuffle(VEC, V8, (0, 1)), Vec(F32, 2),
+         "shuffle(vec<f32, 4>, vec<f32, 8>) does not give vec<f32, 2>"),
+        (lir.Shuffle(VEC, VEC, (0, 8)), Vec(F32, 2),
+         "shuffle(vec<f32, 4>, vec<f32, 4>) does not give vec<f32, 2>"),
+        (lir.Shuffle(VEC, VEC, (0, -1)), Vec(F32, 2),
+         "shuffle(vec<f32, 4>, vec<f32, 4>) does not give vec<f32, 2>"),
+        (lir.Shuffle(VEC, VEC, (0, 1)), Vec(F32, 4),
+         "shuffle(vec<f32, 4>, vec<f32, 4>) does not give vec<f32, 4>"),
     ],
 )  # fmt: skip
 def test_operations_refuse_what_does_not_fit(op, type_, reason):
