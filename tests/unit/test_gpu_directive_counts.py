@@ -237,55 +237,24 @@ def test_what_does_not_fit_is_refused() -> None:
 # ---------------------------------------------------------------------------- walks
 
 
-@pytest.mark.parametrize("factor", [2, 4, 8])
-def test_interleave_keeps_walks_in_flight(factor: int) -> None:
-    made = full(32, 5)
-    assert walks(regions(build(made, direct()))[0]) == [1]
-    found = walks(regions(build(made, direct().interleave("tree", factor)))[0])
-    assert found == [factor]
-    rest = walks(regions(build(full(33, 5), direct().interleave("tree", factor)))[0])
-    assert rest == [factor, 1]
-
-
 @pytest.mark.parametrize(
-    ("directive", "depth", "checked", "rows_read"),
+    ("schedule", "found"),
     [
-        (None, 0, [1], 1),
-        ("unroll_walk", 2, [1], 3),
-        ("unroll_walk", 4, [], 4),  # as deep as all leaves: no check is left
-        ("peel_walk", 3, [1], 4),
-        ("peel_walk", 9, [], 4),  # never past the shallowest leaf
+        (direct(), [1]),
+        (direct().interleave("tree", 4), [4, 1]),
+        (direct().interleave("tree", 11), [11]),
+        (direct().unroll_walk("tree", 2), [1]),
+        (direct().unroll_walk("tree", 4), []),  # as deep as all leaves
+        (direct().peel_walk("tree", 9), []),
+        (direct().tile("tree", "t0", "t1", 11), [1]),
+        (direct().tile("tree", "t0", "t1", 11).unroll("t1"), [1] * 11),
     ],
+    ids=repr,
 )
-def test_hops_without_leaf_checks(directive, depth, checked, rows_read):
-    schedule = direct()
-    if directive is not None:
-        schedule = getattr(schedule, directive)("tree", depth)
-    (region,) = regions(build(full(32, 4), schedule))
-    assert walks(region) == checked
-    known = constants(lir.Function("walk", (), region.body))
-    total = 0
-
-    def count(body: tuple[lir.Stmt, ...], times: int) -> None:
-        nonlocal total
-        for stmt in body:
-            if isinstance(stmt, lir.Let) and isinstance(stmt.op, lir.Load):
-                total += times * (stmt.op.buffer.name == "rows")
-            elif isinstance(stmt, lir.For) and stmt.var.name.startswith("hop"):
-                count(stmt.body, times * known[stmt.hi.name])
-            elif isinstance(stmt, lir.For | lir.While):
-                count(stmt.body, times)
-            elif isinstance(stmt, lir.If):
-                count(stmt.then, times)
-
-    count(region.body, 1)
-    assert total == rows_read
-
-
-def test_unroll_copies_the_body() -> None:
-    schedule = direct().tile("tree", "t0", "t1", 4)
-    assert walks(regions(build(full(), schedule))[0]) == [1]
-    assert walks(regions(build(full(), schedule.unroll("t1")))[0]) == [1] * 4
+def test_walks_with_leaf_checks(schedule: Schedule, found: list[int]) -> None:
+    """The passes are those of CPUs; ``test_directive_counts.py`` has more."""
+    (region,) = regions(build(full(33, 4), schedule))
+    assert walks(region) == found
 
 
 def test_specialize_makes_a_case_for_each_depth() -> None:

@@ -1,4 +1,7 @@
-"""Each directive changes MIR as it says: counted, not only computed."""
+"""What passes of MIR make of directives that meet, of caches and of slots.
+
+``test_directive_counts.py`` counts what each directive changes, in LIR.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,7 @@ from hypothesis import given
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.walk import loops_in
-from skforge.compiler.passes.mir.specialize_depths import MAX_CLASSES
-from skforge.exceptions import ScheduleError
 from skforge.forest.reference import reference_raw
-from skforge.schedule.directives import Cache, Unroll
 from skforge.schedule.schedule import Schedule
 from tests.mir_stages import (
     SAMPLE,
@@ -30,7 +30,6 @@ from tests.oracles.mir_interpreter import Event, interpret_mir
 from tests.strategies_schedule import legal_schedules
 
 T = TypeVar("T")
-FULL = ("full",) * 4
 
 
 def stages(
@@ -60,28 +59,6 @@ def loop(function: mir.Function, var: str) -> mir.Loop:
 # --- walks ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("k", [2, 3, 8])
-def test_interleave_walks_k_rows_at_once(k: int) -> None:
-    schedule = Schedule().reorder("tree", "batch").interleave("batch", k)
-    function = stages(schedule)["interleave-walks"]
-    walks = found(function, mir.WalkDecisionTree)
-    assert [len(walk.rows) for walk in walks] == [k, 1]  # the group, the remainder
-    assert walks[0].rows == tuple(mir.Affine(("batch",), constant=n) for n in range(k))
-    group = loop(function, "batch")
-    assert (group.group, len(group.remainder)) == (k, 3)
-    reduces = [s for s in group.body if isinstance(s, mir.Reduce)]
-    assert [s.indices[0] for s in reduces] == list(walks[0].rows)
-
-
-def test_interleaved_trees_need_no_remainder_where_they_divide() -> None:
-    function = stages(Schedule().interleave("tree", 2))["interleave-walks"]
-    (walk,) = found(function, mir.WalkDecisionTree)
-    assert len(set(walk.trees)) == 2
-    gets = [op.index for op in found(function, mir.GetTree)]
-    assert gets == [mir.Affine(("tree",)), mir.Affine(("tree",), 1)]
-    assert loop(function, "tree").remainder == ()
-
-
 def test_interleave_counts_in_steps_of_the_loop() -> None:
     schedule = Schedule().tile("tree", "t0", "t1", 2).reorder("t1", "batch", "t0")
     function = stages(schedule.interleave("t0", 2))["interleave-walks"]
@@ -99,89 +76,7 @@ def test_interleave_inside_specialize_walks_at_once_in_every_case() -> None:
     assert {(w.min_depth, w.max_depth) for w in walks} == {(1, 1), (1, 2)}
 
 
-def test_interleave_and_specialize_of_one_loop_exclude_each_other() -> None:
-    with pytest.raises(ScheduleError) as caught:
-        Schedule().specialize("tree").interleave("tree", 2)
-    assert str(caught.value).splitlines()[0] == (
-        'interleave("tree", 2) cannot be combined with specialize("tree"), which '
-        'already marks "tree".'
-    )
-
-
-def test_vectorize_makes_rows_the_lanes() -> None:
-    schedule = Schedule().reorder("tree", "batch").vectorize("batch")
-    function = stages(schedule)["interleave-walks"]
-    rows = loop(function, "batch")
-    assert (rows.kind, rows.group, len(rows.remainder)) == ("vector", 4, 3)
-    assert [len(w.rows) for w in found(function, mir.WalkDecisionTree)] == [1, 1]
-
-
-@pytest.mark.parametrize(("depth", "loops"), [(1, 1), (2, 0)])
-def test_unroll_walk_leaves_unchecked_hops(depth: int, loops: int) -> None:
-    made = stages(Schedule().unroll_walk("tree", depth))
-    (walk,) = found(made["unroll-walks"], mir.WalkDecisionTree)
-    assert walk.unroll == depth
-    hops = found(made["expand-walks"], mir.TraverseTreeTile)
-    assert [hop.checked for hop in hops] == [False] * depth
-    checks = found(made["expand-walks"], mir.WalkLoop)
-    assert len(checks) == loops
-    assert all(check.step.checked for check in checks)
-
-
-def test_unroll_walk_beyond_the_deepest_leaf_pads() -> None:
-    made = stages(Schedule().unroll_walk("tree", 5))["expand-walks"]
-    hops = found(made, mir.TraverseTreeTile)
-    assert [hop.checked for hop in hops] == [False] * 5
-    assert found(made, mir.WalkLoop) == []
-
-
-def test_peel_walk_stops_at_the_shallowest_leaf() -> None:
-    made = stages(Schedule().peel_walk("tree", 5))["expand-walks"]
-    assert len(found(made, mir.TraverseTreeTile)) == 1  # chains have a leaf at 1
-    assert len(found(made, mir.WalkLoop)) == 1
-    deep = stages(Schedule().peel_walk("tree", 5), shapes=FULL)["expand-walks"]
-    assert len(found(deep, mir.TraverseTreeTile)) == 2
-    assert found(deep, mir.WalkLoop) == []
-
-
-def test_walks_without_directives_check_every_hop() -> None:
-    made = stages(Schedule())["expand-walks"]
-    assert found(made, mir.TraverseTreeTile) == []
-    assert len(found(made, mir.WalkLoop)) == 1
-
-
 # --- loops ---------------------------------------------------------------------------
-
-
-def test_unroll_repeats_the_body() -> None:
-    schedule = Schedule().tile("tree", "t0", "t1", 2).unroll("t1")
-    function = stages(schedule)["unroll-loops"]
-    assert [item.var for item in loops_in(function.body)] == ["batch", "t0"]
-    gets = [op.index for op in found(function, mir.GetTree)]
-    assert gets == [mir.Affine(("t0",)), mir.Affine(("t0",), 1)]
-
-
-def test_unroll_guards_iterations_that_may_be_missing() -> None:
-    schedule = (
-        Schedule().tile("batch", "b0", "b1", 3).reorder("b0", "tree", "b1").unroll("b1")
-    )
-    function = stages(schedule)["unroll-loops"]
-    guards = [item for item in loops_in(function.body) if item.var == "b1"]
-    assert [(g.start, mir.Bound(g.start + 1) in g.bounds) for g in guards] == [
-        (0, True),
-        (1, True),
-        (2, True),
-    ]
-    assert not any(g.has(Unroll) for g in guards)
-
-
-def test_specialize_makes_a_case_for_each_depth() -> None:
-    function = stages(Schedule().specialize("tree"))["specialize-depths"]
-    (switch,) = found(function, mir.DepthSwitch)
-    assert switch.classes == ((1, 1), (1, 2))
-    assert switch.class_of == (0, 0, 1, 1)
-    walks = found(function, mir.WalkDecisionTree)
-    assert [(w.min_depth, w.max_depth, w.peel) for w in walks] == [(1, 1, 1), (1, 2, 1)]
 
 
 def test_specialize_takes_the_trees_of_an_iteration_together() -> None:
@@ -193,26 +88,7 @@ def test_specialize_takes_the_trees_of_an_iteration_together() -> None:
     assert [switch.class_of[p] for p in (0, 3, 6)] == [1, 0, 2]
 
 
-def test_specialize_bounds_the_cases() -> None:
-    tiles = [("leaf",) * 2, ("leaf", "stump"), ("leaf", "full"), ("stump",) * 2]
-    shapes = tuple(s for tile in tiles for s in tile)
-    schedule = Schedule().tile("tree", "t0", "t1", 2).specialize("t0")
-    (switch,) = found(stages(schedule, shapes=shapes)["expand-walks"], mir.DepthSwitch)
-    assert len(switch.cases) == len(switch.classes) == 4 <= MAX_CLASSES + 1
-
-
 # --- caches --------------------------------------------------------------------------
-
-
-def test_cache_says_what_one_iteration_uses() -> None:
-    schedule = Schedule().tile("batch", "b0", "b1", 8).cache("b0")
-    function = stages(schedule.tile("tree", "t0", "t1", 3).cache("t0"))["insert-caches"]
-    (rows,), (trees,) = found(function, mir.CacheRows), found(function, mir.CacheTrees)
-    assert rows.rows.start == mir.Affine(("b0",))
-    assert mir.Bound(8) in rows.rows.bounds
-    assert trees.trees.start == mir.Affine(("t0",))
-    assert trees.trees.bounds == (mir.Bound(3), mir.Bound(4, mir.Affine(("t0",))))
-    assert not any(item.has(Cache) for item in loops_in(function.body))
 
 
 def blocks(events: list[Event]) -> Iterator[tuple[set[int], set[int], str]]:
@@ -302,34 +178,6 @@ def test_caches_of_any_schedule_hold_what_is_used(schedule: Schedule) -> None:
 PARALLEL = Schedule().reorder("tree", "batch").parallel("tree")
 
 
-def test_fast_gives_each_parallel_iteration_a_slot() -> None:
-    function = stages(PARALLEL, "fast")["legalize-reductions"]
-    (array,) = found(function, mir.AllocArray)
-    assert (array.array.dims[0], array.zero) == (4, True)
-    (reduce,) = found(function, mir.Reduce)
-    assert reduce.target == array.array.name
-    assert reduce.indices[0] == mir.Slot(mir.Affine(("tree",)), 0, 1)
-    (total,) = found(function, mir.ReduceDimension)
-    assert (total.source, total.extent) == (array.array.name, 4)
-
-
-def test_exact_keeps_a_leaf_for_every_tree_and_row() -> None:
-    function = stages(PARALLEL)["legalize-reductions"]
-    (array,) = found(function, mir.AllocArray)
-    assert array.array.dims[0] == 4
-    assert found(function, mir.Reduce) == []
-    (store,) = found(function, mir.StoreLeaf)
-    assert store.indices[0] == mir.ModelTree(mir.Affine(("tree",)))
-    (total,) = found(function, mir.ReduceDimension)
-    assert total.extent == 4
-
-
-def test_ordered_trees_need_no_storage() -> None:
-    function = stages(Schedule().parallel("batch"))["legalize-reductions"]
-    assert found(function, mir.AllocArray) == []
-    assert [r.order for r in found(function, mir.Reduce)] == ["ordered"]
-
-
 def test_two_conflicting_loops_are_reduced_in_two_stages() -> None:
     schedule = Schedule().tile("tree", "t0", "t1", 2).reorder("t0", "t1", "batch")
     schedule = schedule.parallel("t0").parallel("t1")
@@ -358,13 +206,6 @@ def test_loops_over_rows_and_trees_that_run_together_have_sums_outside() -> None
     assert found(quantized, mir.AllocArray)  # for the rows of a block
 
 
-def test_atomic_reduce_needs_no_array() -> None:
-    function = stages(PARALLEL.atomic_reduce("tree"), "fast")["legalize-reductions"]
-    assert found(function, mir.AllocArray) == []
-    assert [r.atomic for r in found(function, mir.Reduce)] == [True]
-    assert all(not item.marks for item in loops_in(function.body))
-
-
 def test_slots_that_atomics_share_are_summed_after_the_loop() -> None:
     """An in-place sum inside would run while other iterations still add."""
     schedule = Schedule().tile("tree", "t0", "rest", 4).tile("rest", "t1", "t2", 2)
@@ -375,51 +216,6 @@ def test_slots_that_atomics_share_are_summed_after_the_loop() -> None:
     inside = replace(function, body=(loop(function, "t0"),))
     assert found(inside, mir.ReduceDimensionInplace) == []
     assert len(found(function, mir.ReduceDimensionInplace)) == 1
-
-
-@pytest.mark.parametrize("reduction", ["fast", "exact"])
-def test_vector_reduce_records_the_width(reduction: Reduction) -> None:
-    made = stages(PARALLEL.vector_reduce("tree", 8), reduction)["legalize-reductions"]
-    assert [r.vector_width for r in found(made, mir.ReduceDimension)] == [8]
-    plain = stages(PARALLEL, reduction)["legalize-reductions"]
-    assert [r.vector_width for r in found(plain, mir.ReduceDimension)] == [None]
-
-
-def test_shared_reduce_puts_the_slots_in_shared_memory() -> None:
-    schedule = Schedule().gpu_dimension("batch", "grid.x")
-    schedule = schedule.gpu_dimension("tree", "block.x").shared_reduce("tree")
-    function = stages(schedule, "fast")["legalize-reductions"]
-    (array,) = found(function, mir.AllocArray)
-    assert array.array.shared
-
-
-def test_reproducible_sums_are_kept_apart_from_the_result() -> None:
-    function = stages(Schedule(), "reproducible")["legalize-reductions"]
-    (array,) = found(function, mir.AllocArray)
-    (finish,) = found(function, mir.Finish)
-    assert finish.source == array.array.name
-    assert {r.target for r in found(function, mir.Reduce)} == {array.array.name}
-
-
-def test_classes_and_vector_leaves() -> None:
-    scalars = stages(Schedule(), n_outputs=2)["lower-to-mir"]
-    assert len(found(scalars, mir.GetTreeClassId)) == 1
-    (reduce,) = found(scalars, mir.Reduce)
-    assert isinstance(reduce.indices[-1], mir.Class)
-    vectors = stages(Schedule(), n_outputs=2, vector=True)["lower-to-mir"]
-    (reduce,) = found(vectors, mir.Reduce)
-    assert isinstance(reduce.indices[-1], mir.Outputs)
-    by_output = stages(PARALLEL, n_outputs=2)["legalize-reductions"]
-    assert [r.by_output for r in found(by_output, mir.ReduceDimension)] == [True]
-
-
-def test_apply_stores_leaf_numbers_and_reduces_nothing() -> None:
-    function = stages(PARALLEL.atomic_reduce("tree"), element="leaf_number")[
-        "expand-walks"
-    ]
-    assert found(function, mir.Reduce) == found(function, mir.ReduceDimension) == []
-    (store,) = found(function, mir.StoreLeaf)
-    assert store.target == mir.RESULT
 
 
 @pytest.mark.parametrize("reduction", ["exact", "fast", "reproducible"])
