@@ -46,16 +46,15 @@ def folder(tmp_path_factory):
     (at / "twice.csv").write_text("age,size,price,size\n1,2,3,4\n")
     (at / "numbers.csv").write_text("1,2,3,4.5\n")
     (at / "id.csv").write_text('id,,age,"a ""b"", c"\n1,2,3,4\n')
-    (at / "latin.csv").write_bytes("age,size,price\n1,2,é\n".encode("latin-1"))
-    (at / "open.csv").write_text('age,size,price\n1,2,3\n1,2,"3\n4,5,6\n')
     for ending in ("json", "ubj", "txt", "onnx", "skforge", "xyz", "csv"):
         (at / f"text.{ending}").write_text("hello\nworld\n")
-    (at / "empty.csv").write_text("")
-    (at / "header.csv").write_text("age,size,price\n")
-    (at / "ragged.csv").write_text("1,2,3\n1,2\n")
     (at / "words.csv").write_text("age,size,price\n1,2,red\n")
     (at / "binary.json").write_bytes(b"\xff\xfe\x00")
     (at / "file").write_text("")
+    (at / "results.csv").write_text("id,age,size,price,prediction,id\n1,2,3,4,5,6\n")
+    joblib.dump({"a": 1}, at / "dict.pkl")
+    joblib.dump(DecisionTreeRegressor(), at / "unfitted.pkl")
+    (at / "text.pkl").write_text("hello")
     (at / "dir.skforge").mkdir()
     return at
 
@@ -69,8 +68,8 @@ def run(capfd, monkeypatch, folder):
 
 
 PICKLE = (
-    "warning: pca.joblib is a pickle, and opening a pickle can run any code in it. "
-    "Open it only if you trust where it comes from.\n"
+    "warning: {} is a pickle, and opening a pickle can run any code in it. Open it "
+    "only if you trust where it comes from.\n"
 )
 CASES = {
     "nope": "No such command 'nope'. See skforge --help.",
@@ -138,14 +137,6 @@ CASES = {
         "file does not end in .csv, .parquet, .arrow, .feather, .ipc or .npy; convert "
         "it, or pipe it as CSV to -."
     ),
-    "predict model.json latin.csv": (
-        "latin.csv cannot be read as a table: it is not text in UTF-8; save it in "
-        "UTF-8."
-    ),
-    "predict model.json open.csv": (
-        "open.csv cannot be read as a table: a quote is left open, so that the last "
-        "cell begins there and ends with the file."
-    ),
     "predict pca.joblib words.csv": (
         "words.csv is refused: could not convert string to float: 'red'"
     ),
@@ -155,17 +146,65 @@ CASES = {
     "tune pca.joblib --data words.csv": (
         "words.csv is refused: could not convert string to float: 'red'"
     ),
+    "bench dict.pkl": "dict.pkl holds an object of type dict, which is no model that ",
+    "bench unfitted.pkl": (
+        "The DecisionTreeRegressor in unfitted.pkl is not fitted; fit it before "
+    ),
+    "bench text.pkl": "text.pkl cannot be opened: ",
+    "bench model.json --seconds inf": "Invalid value for '--seconds'",
+    **{
+        f"bench model.json --batch-sizes '{sizes}'": (
+            f"{sizes!r} is not a list of positive numbers such as 1,64,4096."
+        )
+        for sizes in ("", "0", "1,x", "-3", "1,,2")
+    },
+    **{
+        f"{command} model.json --columns 0:3": (
+            "--columns chooses columns of --data, which is missing."
+        )
+        for command in ("bench", "tune")
+    },
+    "predict model.json rows.csv --method shap": (
+        "--method must be one of predict, proba, raw, contribs. Got 'shap' instead."
+    ),
+    "predict model.json rows.csv --contribs --method raw": (
+        "--contribs is short for --method contribs, and --method raw is given as well; "
+        "give one of them."
+    ),
+    "predict model.json rows.csv -o out.txt": (
+        "out.txt does not end in .csv, .parquet, .arrow, .feather or .npy."
+    ),
+    "predict model.json rows.csv -o no/out.csv": (
+        "no/out.csv cannot be written: there is no folder no."
+    ),
+    "predict unnamed.skforge rows.csv --method proba": (
+        "The model has no predict_proba; it has predict,"
+    ),
+    "predict model.json rows.csv --keep key": (
+        "rows.csv has no column 'key'; its columns are age,size,price."
+    ),
+    "predict model.json rows.csv --keep age,size,age": (
+        "--keep age,size,age names a column twice."
+    ),
+    "predict model.json rows.csv --keep 2:9": (
+        "--keep 2:9 is no range of columns of rows.csv, which are 0:3."
+    ),
+    "predict model.json rows.csv --keep age -o out.npy": (
+        "out.npy can hold results alone; with --keep, write .csv, .parquet, .arrow or "
+        ".feather."
+    ),
+    "predict model.json results.csv --keep id": (
+        "results.csv has 2 columns 'id', and --keep takes one; rename the others."
+    ),
+    "predict model.json results.csv --keep prediction": (
+        "--keep prediction: the column of results is called 'prediction', too; rename "
+        "the column of the rows."
+    ),
+    "inspect unnamed.skforge": "was never compiled",
     "bench model.json --data narrow.npy": "narrow.npy has 2 columns, but the model",
     "bench model.json --data text.csv": (
         "text.csv lacks columns of the model: 'age', 'size', 'price'. The file's "
         "columns are hello."
-    ),
-    "bench model.json --data empty.csv": (
-        "empty.csv cannot be read as a table: it is empty."
-    ),
-    "bench model.json --data header.csv": "header.csv has no rows; give at least one.",
-    "bench model.json --data ragged.csv": (
-        "ragged.csv cannot be read as a table: a line has 2 cells, not 3: 1,2"
     ),
     "bench model.json --data words.csv": (
         "words.csv cannot be read as rows of the model: row 1 of column 'price' has "
@@ -244,7 +283,9 @@ def test_one_line_and_exit_code_two(run, folder, text):
     before = sorted(folder.rglob("*"))
     code, out, err = run(text)
     assert (code, out) == (2, "")
-    err = err.removeprefix(PICKLE)
+    for path in {word for word in text.split() if word.endswith((".joblib", ".pkl"))}:
+        assert err.startswith(PICKLE.format(path))
+        err = err.removeprefix(PICKLE.format(path))
     assert err.startswith("error: ") and err.endswith("\n") and err.count("\n") == 1
     assert CASES[text] in err
     assert sorted(folder.rglob("*")) == before  # nothing was written

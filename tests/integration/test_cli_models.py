@@ -280,28 +280,6 @@ def test_a_stack_is_answered_and_measured(skf):
     assert code == 0 and out.count("identical") == 1
 
 
-@pytest.mark.parametrize(
-    ("held", "why"),
-    [
-        ({"a": 1}, "model.pkl holds an object of type dict, which is no model that "),
-        (
-            RandomForestRegressor(),
-            "The RandomForestRegressor in model.pkl is not fitted; fit it before ",
-        ),
-        (None, "model.pkl cannot be opened: "),
-    ],
-)
-def test_pickles_without_a_model(skf, held, why):
-    if held is None:
-        Path("model.pkl").write_text("hello")
-    else:
-        joblib.dump(held, "model.pkl")
-    code, out, err = skf("bench", "model.pkl")
-    assert (code, out) == (2, "")
-    assert err.startswith(WARNING.format("model.pkl") + f"error: {why}")
-    assert err.count("\n") == 2
-
-
 def test_rows_of_a_graph_are_read_at_once(run):
     """A batch of one row at the end would add its products in another order."""
     skl2onnx = pytest.importorskip("skl2onnx")

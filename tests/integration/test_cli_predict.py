@@ -147,44 +147,6 @@ def test_a_reader_that_has_seen_enough_is_no_error(files):
     assert (done.returncode, done.stderr) == (0, "")  # no rows a second either
 
 
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        (
-            ["--method", "shap"],
-            "error: --method must be one of predict, proba, raw, contribs. Got 'shap' "
-            "instead.\n",
-        ),
-        (
-            ["--contribs", "--method", "raw"],
-            "error: --contribs is short for --method contribs, and --method raw is "
-            "given as well; give one of them.\n",
-        ),
-        (
-            ["-o", "out.txt"],
-            "error: out.txt does not end in .csv, .parquet, .arrow, .feather or "
-            ".npy.\n",
-        ),
-        (
-            ["-o", "no/out.csv"],
-            "error: no/out.csv cannot be written: there is no folder no.\n",
-        ),
-    ],
-)
-def test_bad_usage_is_one_line(run, files, options, why):
-    assert run(files / "model.json", files / "rows.csv", *options) == (2, "", why)
-
-
-def test_what_a_model_does_not_have(run, files):
-    code, out, err = run(
-        files / "tree.skforge", files / "rows.npy", "--method", "proba"
-    )
-    assert (code, out) == (2, "")
-    assert err.startswith("error: The model has no predict_proba; it has predict,")
-    code, _, err = run(files / "model.json", files / "none.csv")
-    assert code == 2 and "none.csv" in err
-
-
 def test_values_that_the_source_refuses(run, files, tmp_path):
     X = np.random.default_rng(0).normal(size=(50, 3))
     model = GradientBoostingRegressor(n_estimators=2).fit(X, X[:, 0])

@@ -66,15 +66,3 @@ def test_tune_inspect_and_plot(run, files):
     assert code == 0 and "\nnote: reused from " in out
     code, out, _ = run("tune", files / "model.json", *options, *records, "--verbose=2")
     assert code == 0 and "Schedule()" in out and "note: " not in out
-
-
-def test_what_cannot_be_done_is_said(run, files):
-    code, _, err = run("tune", files / "model.json", "--strategy", "luck")
-    assert code == 2 and "strategy must be one of heuristic" in err
-    plain = files / "plain.skforge"
-    skforge.save(skforge.CompiledForest(MODEL, tuning="off").fit(X), plain)
-    code, _, err = run("plot", plain, "-o", files / "a.png")
-    assert code == 2 and "has no tuning result" in err
-    skforge.save(skforge.load_forest(MODEL), plain)
-    code, _, err = run("inspect", plain)
-    assert code == 2 and "was never compiled" in err

@@ -98,4 +98,4 @@ def test_help_has_no_types_and_fits(capsys, monkeypatch, name):
     out = capsys.readouterr().out
     assert re.findall(r"<\w[^>]*>|\bPath\b|--no-", out) == []
     assert max(map(len, out.splitlines())) <= 80
-    assert " Show this message and exit." in out
+    assert f"Usage: skforge {name}" in out and " Show this message and exit." in out
