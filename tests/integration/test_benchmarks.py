@@ -34,6 +34,7 @@ def benchmarks(monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
     import forms
     import fresh
     import front_page
+    import harness
     import machine
     import measure
     import own_tests
@@ -42,11 +43,10 @@ def benchmarks(monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
     import programs_compared
     import redraw
     import remote
-    import report
     import scaling
     import synthetic
 
-    modules = (engines_report, export, forms, front_page, measure, remote, report)
+    modules = (engines_report, export, forms, front_page, harness, measure, remote)
     more = (cold_start, fresh, machine, pipelines, pipelines_cases, redraw, synthetic)
     more = (*more, own_tests, programs_compared, scaling)
     found = {m.__name__: m for m in (*modules, *more)}
@@ -140,27 +140,6 @@ def test_random_models_predict_what_xgboost_predicts(benchmarks, monkeypatch, na
         assert shape.trees % shape.classes == 0
 
 
-def test_the_report_names_the_best_peer_and_marks_a_wrong_one(benchmarks):
-    measure, report = benchmarks["measure"], benchmarks["report"]
-    facts = {"trees": 1, "features": 2, "dtype": "float32"}
-    result = measure.Result("m", "xgboost", facts, "uniform")
-    result.systems = [
-        measure.Prepared("skforge", seconds=0.2, compile_seconds=0.1, same_bits=True),
-        measure.Prepared("quick", seconds=0.2, max_abs_diff=3.0, differs=True),
-        measure.Prepared("lleaves", "reads LightGBM files only"),
-    ]
-    result.cells = [
-        measure.Cell(1, 8, "skforge", 8e-6, 5, 1.0),
-        measure.Cell(1, 8, "quick", 16e-6, 5, 2.0),
-    ]
-    assert "| m | 2× † | quick |" in report.summary([result])
-    assert "| m | 1 | 100 ms |" in report.summary([result])
-    table = report.table_of(result)
-    assert "| quick | 2 **2×** | 3.0e+00 † | 200 ms |" in table
-    assert "8 rows, 64\N{NO-BREAK SPACE}B" in table
-    assert "lleaves: reads LightGBM files only" in table
-
-
 def test_scaling_ends_where_blocks_waking_or_memory_end_it(benchmarks):
     scaling = benchmarks["scaling"]
     target = replace(Target.x86_64("v3"), l3_bytes=32 << 20)
@@ -200,6 +179,10 @@ def test_tables_and_pictures_are_those_of_the_stored_numbers(benchmarks, tmp_pat
     assert pages == made | frozen | by_hand
     for file in sorted(made):
         assert (tmp_path / file).read_text() == (stored / file).read_text(), file
+    harness, engines = benchmarks["harness"], benchmarks["engines_report"]
+    sizes = engines.sizing(harness.stored(stored, "distributed"))
+    page = (stored / "sizing.md").read_text()
+    assert harness.between(page, "sizing", sizes) == page
     ratios = (tmp_path / "results.svg").read_text()
     assert ">airline.json<" in ratios and ">65,536<" in ratios
     calls = (tmp_path / "latency.svg").read_text()
@@ -245,54 +228,6 @@ def test_the_first_sentence_says_what_the_picture_shows(benchmarks):
         assert f"{claim} as fast" in text.partition("![")[0]
 
 
-def test_readme_shows_the_faster_interface_of_the_library(benchmarks):
-    measure, front_page = benchmarks["measure"], benchmarks["front_page"]
-    result = measure.Result("m", "xgboost", {}, "uniform")
-    result.cells = [
-        measure.Cell(1, 8, "skforge", 8e-6, 5, 1.0),
-        measure.Cell(1, 8, "xgboost", 24e-6, 5, 3.0),
-        measure.Cell(1, 8, "xgboost wrapper", 20e-6, 5, 2.5),
-        measure.Cell(1, 8, "another", 9e-6, 5, 1.1),
-        measure.Cell(2, 8, "xgboost", 9e-6, 5, 1.1),
-    ]
-    expected = "20.0 µs | 9.00 µs (another) | 8.00 µs, **2.5×**"
-    assert front_page._cells(result, 8) == expected
-
-
-def test_engines_are_compared_with_skforge(benchmarks):
-    seconds = {"skforge": 1.0, "own": 3.0, "theirs": 2.0, "nothing": 0.5}
-    cells = [
-        {
-            "engine": "dask",
-            "model": "M",
-            "system": system,
-            "rows": 1_000_000,
-            "wall": wall,
-            "cpu": 2 * wall,
-            "samples": {"wall": [wall]},
-        }
-        for system, wall in seconds.items()
-    ]
-    facts = {"target": "t", "python": "3", "packages": {}, "load_average": 0.0}
-    result = {
-        "cells": cells,
-        "features": 20,
-        "price": 1.0,
-        "machine": {**facts, "measured": "now"},
-        "alone": {"M": {"skforge": 1e-6, "own": 4e-6}},
-    }
-    report = benchmarks["engines_report"]
-    text = report.page(result)
-    start = "| dask | M | 1,000,000 | 1 |"
-    assert f"{start} skforge | 1,000,000 | 2.00 | 1.00 |  |" in text
-    assert f"{start} own | 333,333 | 6.00 | 5.00 | wall 3.00×, CPU 3.00× |" in text
-    assert f"{start} theirs | 500,000 | 4.00 | 3.00 | wall 2.00×, CPU 2.00× |" in text
-    assert f"{start} nothing | 2,000,000 | 1.00 | – |  |" in text
-    sizes = report.sizing(result)
-    assert "| dask | M | theirs | 250,000 |" in sizes
-    assert "nothing" not in sizes
-
-
 def test_exports_are_compared_and_numbers_rounded(benchmarks):
     export = benchmarks["export"]
     ones = np.ones(8, np.float32)
@@ -302,15 +237,6 @@ def test_exports_are_compared_and_numbers_rounded(benchmarks):
     assert export._compared(other, ones) == "25.00% differ, by 0.5 at most"
     texts = [export._three(value) for value in (0.1314, 1.0, 9.996, 64.51, 4096.4)]
     assert texts == ["0.131", "1.00", "10.00", "64.5", "4,096"]
-
-
-def test_sizes_are_bytes_a_tree(benchmarks):
-    export = benchmarks["export"]
-    sizes = [export.Size("a.json", what, 10, 55, 2000, 0) for what, *_ in export.SIZES]
-    lines = export._size_table(sizes).splitlines()
-    assert lines[0].endswith("| a |")
-    assert lines[2] == "| x86-64-v4 | 6 + 200 = 206 |"
-    assert len(lines) == 2 + len(export.SIZES)
 
 
 def test_forms_of_rows_are_compared_before_they_are_timed(benchmarks):
@@ -355,21 +281,6 @@ def test_starts_of_processes_are_put_together(benchmarks):
     assert start.seconds["total"] == pytest.approx(0.452)
     cells = "50.0 | 200.0 | 2.0 | 200.0 | **452** | 1,152 | 4.0 | 3 | – | – | 1.5"
     assert " | ".join(cold.row(start)) == f"skforge | {cells} | same bits"
-    left_out = cold.Start("m", "lignum", why_not="no such model")
-    facts = {"target": "t", "python": "3", "packages": {}, "load_average": 0.0}
-    text = cold.page(
-        {
-            "facts": {**facts, "measured": "now"},
-            "processes": 3,
-            "note": "A note.",
-            "missing": ["treelite"],
-            "starts": [asdict(start), asdict(left_out)],
-        }
-    )
-    assert "medians of 3 processes" in text and "\n\nA note.\n\n" in text
-    assert "## m\n\n| system | NumPy | imports |" in text
-    assert "Not installed: treelite." in text
-    assert "Not measured: lignum (no such model)." in text
 
 
 @pytest.mark.parametrize("system", ["skforge, empty cache", "skforge, exported wheel"])

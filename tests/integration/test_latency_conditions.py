@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
 
@@ -20,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import typer
 from cases import Case
 from conditions import Limits, another_thread, cache_bytes, evictor, time_calls
-from latency import Line, Plan, batches_of, checked_systems, measure, some_of, tables
+from latency import Plan, batches_of, checked_systems, measure, some_of
 
 BATCHES = [np.full((1, 1), i) for i in range(64)]
 FEW = Limits(24)
@@ -126,29 +125,6 @@ def test_a_line_for_each_system_with_its_calls(
         assert least <= line.calls <= most
         assert (line.others_calls > 0) == (condition == "busy")
         assert line.p50 <= line.p99 <= line.p999 <= line.slowest
-
-
-def test_the_table_compares_within_a_condition() -> None:
-    times = {"p50": 2e-6, "p99": 0.0, "p999": 0.0, "mean": 0.0, "slowest": 0.0}
-    ours = Line("m", 1, "hot", "CompiledForest.predict", "value", 9, **times)
-    peer = Line("m", 1, "hot", "other", "", 9, **{**times, "p50": 8e-6})
-    alone = Line("m", 1, "busy", "other", "", 9, **times)
-    facts = {
-        "machine": {
-            "packages": {},
-            "target": "cpu",
-            "python": "3",
-            "load_average": 0.0,
-            "measured": "now",
-        },
-        "clock_seconds": 1e-7,
-    }
-    lines = [asdict(line) for line in (ours, peer, alone)]
-    ratios = [
-        line.split("|")[-2].strip()
-        for line in tables(facts | {"lines": lines}).splitlines()[-3:]
-    ]
-    assert ratios == ["1.00×", "4.00×", ""]
 
 
 def test_batches_are_rows_in_their_own_memory() -> None:

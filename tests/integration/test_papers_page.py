@@ -18,16 +18,6 @@ PAPER = ROOT / "benchmarks" / "paper.py"
 BLOCK = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 WORDS = BLOCK.sub("", PAGE)
 CODE = sorted(set(re.findall(r"`([^`\n]+)`", WORDS)))
-LINKS = sorted(set(re.findall(r"\]\((?!https?:)([^)]+)\)", WORDS)))
-
-
-@cache
-def anchors(page: Path) -> frozenset[str]:
-    """Return the anchors of a page's headings, as GitHub and MyST make them."""
-    text = BLOCK.sub("", page.read_text(encoding="utf-8"))
-    titles = re.findall(r"^#{1,3} (.+)$", text, re.MULTILINE)
-    plain = (re.sub(r"[^\w\- ]", "", title.lower()) for title in titles)
-    return frozenset(title.replace(" ", "-") for title in plain)
 
 
 @cache
@@ -83,16 +73,6 @@ def test_what_is_named_in_code_exists(code):
     assert is_there(code)
 
 
-@pytest.mark.parametrize("link", LINKS)
-def test_links_lead_to_headings(link):
-    path, _, anchor = link.partition("#")
-    homes = [file for file in FILES if f"]({link})" in file.read_text("utf-8")]
-    for home in homes:
-        page = home.parent / path if path else home
-        assert page.is_file()
-        assert not anchor or anchor in anchors(page)
-
-
 def test_presets_of_the_papers_are_on_the_page():
     systems = ("xgboost", "treebeard", "tahoe", "rapids", "hummingbird")
     named = [name for name in PRESETS if name.startswith(systems)]
@@ -132,9 +112,3 @@ def test_each_figure_that_has_a_command_is_on_the_page():
 )
 def test_what_is_not_there_is_noticed(code):
     assert not is_there(code)
-
-
-def test_a_heading_that_is_not_there_is_noticed():
-    found = anchors(ROOT / "docs" / "papers.md")
-    assert "exact-sums-store-leaves" in found
-    assert "exact-sums" not in found
