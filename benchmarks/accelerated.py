@@ -76,6 +76,7 @@ PROGRAMS = [
     Program("StackingClassifier", "", "stacking.py"),
     Program("GridSearchCV", "", "grid_search.py"),
     Program("scikit-learn's inspection of boosters", "", "inspection_of_boosters.py"),
+    Program("LightGBM with early stopping", "", "lightgbm_early.py"),
     *(
         Program(
             *(f"MLflow pyfunc of {name}", "mlflow", f"mlflow_pyfunc.py {rows}"),

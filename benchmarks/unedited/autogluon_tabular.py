@@ -8,5 +8,6 @@ predictor = TabularPredictor("label", path="made", verbosity=0)
 predictor.fit(table[:1500], hyperparameters=kinds, **few)
 work = Work()
 work.keep(predictor.leaderboard(table, silent=True).sort_values("model").score_test)
+predictor.persist()  # or each call would load its models from disk
 work.calls(predictor.predict_proba, frame, 100, 100)
 work.end()

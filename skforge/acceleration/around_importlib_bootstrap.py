@@ -7,11 +7,12 @@ without us; therefore only functions of this file call the libraries' methods.
 
 from __future__ import annotations
 
-import inspect
+from functools import partial
 from time import perf_counter
 from typing import Any
 
 from skforge.acceleration import calls
+from skforge.acceleration.arguments import Arguments
 from skforge.acceleration.calls import Own
 from skforge.acceleration.records import RECORDS, changed, records_with
 from skforge.acceleration.settings import ACTIVE
@@ -20,20 +21,23 @@ from skforge.acceleration.settings import ACTIVE
 def answering(own: Own, method: str) -> Own:
     """Return what takes the place of a library's method that answers rows."""
     thread, records, sized = ACTIVE.thread, RECORDS, calls.SIZED
-    (_, first, *_), defaults = _parameters(own)
+    arguments = Arguments(own)
 
     def asked(*args: Any, **named: Any) -> Any:
         if thread.inside:
             return own(*args, **named)
         if named or len(args) != 2:
-            usual = _usual(args, named, first, defaults)
+            usual = arguments.usual(args, named)
             if usual is None:
                 return _with_others(own, method, args, named)
-            args = usual
-        self, X = args
+            self, X, further, threads = usual
+            ask: Own = partial(own, **further)
+            calls.asks_for(self, threads)
+        else:
+            (self, X), ask = args, own
         settings = ACTIVE.settings
         if settings is None:
-            return own(self, X)
+            return ask(self, X)
         record = records.get(id(self)) or calls.first(self)
         try:
             rows = len(X) if type(X) in sized else calls.rows_of(X)
@@ -43,7 +47,7 @@ def answering(own: Own, method: str) -> Own:
         agreed: bool | None = False
         if state == "left":
             record.tally(method).untimed(rows, why)
-            return own(self, X)
+            return ask(self, X)
         if state == "ready":
             agreed, why, answer = calls.by_kernels(
                 record, self, own, method, X, rows, settings
@@ -56,7 +60,7 @@ def answering(own: Own, method: str) -> Own:
         )
         start = perf_counter()
         try:
-            answer = own(self, X)
+            answer = ask(self, X)
         finally:
             thread.inside = False
         seconds = perf_counter() - start
@@ -82,27 +86,6 @@ def _with_others(
         return own(*args, **named)
     finally:
         ACTIVE.thread.inside = False
-
-
-def _parameters(own: Own) -> tuple[list[str], dict[str, Any]]:
-    """Return the names of a method's parameters, and the defaults of those after X."""
-    parameters = inspect.signature(own).parameters
-    later = [*parameters.values()][2:]
-    return [*parameters, "", ""], {p.name: p.default for p in later}
-
-
-def _usual(
-    args: tuple[Any, ...], named: dict[str, Any], first: str, defaults: dict[str, Any]
-) -> tuple[Any, ...] | None:
-    """Return a model and rows if all other arguments are the defaults, else None."""
-    if len(args) == 1 and first in named:
-        named = {**named}
-        args = *args, named.pop(first)
-    if len(args) == 2 and all(
-        defaults.get(name, named) is value for name, value in named.items()
-    ):
-        return args
-    return None
 
 
 def declining(own: Own, method: str, why: str) -> Own:

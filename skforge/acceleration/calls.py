@@ -81,6 +81,12 @@ def count_other(why: str, method: str, *args: Any) -> None:
         record.tally(method).untimed(0, why)
 
 
+def asks_for(model: Any, threads: int | None) -> None:
+    """Keep on how many threads a call is to be answered: kernels will use as many."""
+    if threads is not None and ACTIVE.settings is not None:
+        (RECORDS.get(id(model)) or first(model)).threads = threads
+
+
 def first(model: Any) -> ModelRecord:
     """Return a record for a model that was not met before."""
     try:
@@ -304,7 +310,8 @@ def _consider(record: ModelRecord, model: Any, settings: Settings) -> None:
 def _read(record: ModelRecord, model: Any, settings: Settings) -> None:
     from skforge.acceleration.kernels import Kernels
 
-    kernels = Kernels(model, methods_of(type(model)), settings.schedule)
+    methods = methods_of(type(model))
+    kernels = Kernels(model, methods, settings.schedule, record.threads)
     record.kernels, record.why = kernels, "its kernels are compiling"
     _compile(record, kernels, record.most_rows(), settings.eager)
 

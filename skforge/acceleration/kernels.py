@@ -55,7 +55,11 @@ class Kernels:
     """
 
     def __init__(
-        self, model: Any, methods: dict[str, Any], schedule: Any = "auto"
+        self,
+        model: Any,
+        methods: dict[str, Any],
+        schedule: Any = "auto",
+        threads: int | None = None,
     ) -> None:
         """Read the model; :meth:`compile` does what takes longer."""
         if why := refusal(model):
@@ -79,7 +83,7 @@ class Kernels:
         }
         #: A Booster's ``predict`` gives what its objective makes of the scores.
         self._transforms = is_booster(model)
-        self.n_jobs = threads_of(model)
+        self.n_jobs = threads or threads_of(model)
         self._has_steps = "steps" in vars(model)
         #: Threads add up scikit-learn's trees as they finish: comparisons use one.
         self.in_order = getattr(model, "n_jobs", 1) in (None, 1)

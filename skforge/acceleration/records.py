@@ -23,7 +23,7 @@ class ModelRecord:
 
     __slots__ = (
         *("__weakref__", "calls", "kernels", "kind", "name", "needed", "reference"),
-        *("seconds", "state", "tallies", "why"),
+        *("seconds", "state", "tallies", "threads", "why"),
     )
 
     def __init__(self, model: Any, why: str) -> None:
@@ -39,6 +39,8 @@ class ModelRecord:
         #: Seconds of the library after which the model is compiled; 0: not known yet.
         self.needed = 0.0
         self.kernels: Any = None
+        #: On how many threads its last calls were to be answered, if they said so.
+        self.threads: int | None = None
         self.tallies: dict[str, Tally] = {}
 
     def tally(self, method: str) -> Tally:

@@ -91,14 +91,61 @@ def test_a_bases_method_answers_as_the_bases(eager, name, base):
         assert unlike(own(model, X), expected) == ""
 
 
-def test_arguments_with_their_defaults_are_none(eager):
-    model = clone(MODELS["xgboost"]).fit(X, Y)
+#: By model, arguments that leave answers as they are, and others.
+ARGUMENTS: dict[str, tuple[list[Any], list[Any]]] = {
+    "xgboost": (
+        [{"validate_features": False}, {"output_margin": False, "base_margin": None}],
+        [{"output_margin": True}, {"validate_features": "x"}, {"n_jobs": 1}],
+    ),
+    "lightgbm": (
+        [
+            *({"num_threads": 2}, {"nthread": 0}, {"n_jobs": -1, "verbose": -1}),
+            *({"verbosity": 1}, {"predict_disable_shape_check": True}),
+            *({"validate_features": True}, {"num_iteration": -1}),
+        ],
+        [
+            *({"num_threads": "2"}, {"num_threads": True}, {"num_iteration": 2}),
+            *({"num_threads": 1, "n_jobs": 2}, {"raw_score": True}, {"seed": 3}),
+            {"predict_disable_shape_check": 1},
+        ],
+    ),
+    "catboost": (
+        [{"thread_count": 2, "verbose": False}, {"ntree_end": 0, "task_type": "CPU"}],
+        [{"thread_count": 0}, {"thread_count": "2"}, {"verbose": 1}, {"ntree_end": 2}],
+    ),
+    "pipeline": ([], [{"num_threads": 2}]),
+}
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_arguments_that_only_say_how_are_taken(eager, name):
+    model = clone(MODELS[name]).fit(X, Y)
+    warm(model, method="predict")
+    for taken, cases in zip((True, False), ARGUMENTS[name], strict=True):
+        for named in cases:
+
+            def call(m: Any, named: Any = named) -> Any:
+                return m.predict(X, **named)
+
+            before, expected = by_kernels(model), plainly(call, model)
+            answer = called(call, model)
+            assert answer[1:] == expected[1:]
+            assert answer[1] or unlike(answer[0], expected[0]) == ""
+            assert by_kernels(model) - before == taken, named
+
+
+def test_kernels_use_as_many_threads_as_calls_ask_for(eager):
+    model = clone(MODELS["lightgbm"]).fit(X, Y)
     for _ in range(3):
-        model.predict(X=X, output_margin=False, validate_features=True)
-        model.predict(X, output_margin=True)
-    (line,) = skforge.acceleration_report()
-    assert line.kernel_calls == 1 and line.library_calls == 5
-    assert line.reasons["it has further arguments"] == 3
+        model.predict(X, num_threads=3)
+    assert record_of(model).kernels.n_jobs == 3
+
+
+def test_names_of_frames_are_compared_by_the_library_if_it_is_told_to(eager):
+    model = clone(MODELS["lightgbm"]).fit(FRAME, Y)
+    mixed = FRAME[[*"edcba"]]
+    warm(model, mixed)
+    assert called(lambda m: m.predict_proba(mixed, validate_features=True), model)[1]
 
 
 @pytest.mark.parametrize("objective", ["binary:logistic", "multi:softmax"])
