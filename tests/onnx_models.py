@@ -264,3 +264,81 @@ class RandomTrees:
 def tensor(values: np.ndarray) -> Any:
     """Return a tensor attribute."""
     return onnx.numpy_helper.from_array(values)
+
+
+def regressor(
+    trees: RandomTrees, n_targets: int = 1, base: bool = False, **attributes: Any
+) -> dict[str, Any]:
+    """Return the attributes of a ``TreeEnsembleRegressor``."""
+    weights = trees.weights("target", lambda tree: range(n_targets))
+    if base:
+        attributes["base_values"] = trees.random.normal(size=n_targets).tolist()
+    return {**trees.table(), **weights, "n_targets": n_targets, **attributes}
+
+
+def classifier(
+    trees: RandomTrees, labels: Any, outputs: Any, sign: int = 0, **attributes: Any
+) -> dict[str, Any]:
+    """Return the attributes of a ``TreeEnsembleClassifier``; weights may have a sign.
+
+    ``outputs(tree)`` gives the classes that a tree has weights for.
+    """
+    weights = trees.weights("class", outputs)
+    if sign:
+        weights["class_weights"] = (sign * np.abs(weights["class_weights"])).tolist()
+    kind = "strings" if isinstance(labels[0], str) else "int64s"
+    labels = {f"classlabels_{kind}": [*labels]}
+    return {**trees.table(), **weights, **labels, **attributes}
+
+
+def table(*rows: tuple[Any, ...]) -> dict[str, Any]:
+    """Return one tree of (id, mode, value, true, false, tracks); leaves weigh 1, 2, 4.
+
+    A leaf is its id alone.
+    """
+    rows = tuple(r if isinstance(r, tuple) else (r, "LEAF", 0, 0, 0, 0) for r in rows)
+    leaves = [row[0] for row in rows if row[1] == "LEAF"]
+    return {
+        "nodes_treeids": [0] * len(rows),
+        "nodes_nodeids": [r[0] for r in rows],
+        "nodes_featureids": [0] * len(rows),
+        "nodes_modes": [r[1] if r[1] == "LEAF" else f"BRANCH_{r[1]}" for r in rows],
+        "nodes_values": [float(r[2]) for r in rows],
+        "nodes_truenodeids": [r[3] for r in rows],
+        "nodes_falsenodeids": [r[4] for r in rows],
+        "nodes_missing_value_tracks_true": [r[5] for r in rows],
+        "target_treeids": [0] * len(leaves),
+        "target_nodeids": leaves,
+        "target_ids": [0] * len(leaves),
+        "target_weights": [2.0**i for i in range(len(leaves))],
+        "n_targets": 1,
+    }
+
+
+def one_set(
+    members: list[float], tracks: int, dtype: str, subtree: bool = False
+) -> Any:
+    """Return ``x in members ? (a leaf, or x < 1.3 ? leaf : leaf) : leaf``."""
+    attributes = {
+        "nodes_featureids": [0, 0],
+        "nodes_splits": tensor(np.array([0, 1.3], dtype)),
+        "nodes_modes": tensor(np.array([6, 1], np.uint8)),
+        "nodes_truenodeids": [1, 1],
+        "nodes_trueleafs": [int(not subtree), 1],
+        "nodes_falsenodeids": [0, 2],
+        "nodes_falseleafs": [1, 1],
+        "nodes_missing_value_tracks_true": [tracks, 1],
+        "membership_values": tensor(np.array([*members, np.nan], dtype)),
+        "tree_roots": [0],
+        "leaf_targetids": [0, 0, 0],
+        "leaf_weights": tensor(np.array([1, 2, 4], dtype)),
+        "n_targets": 1,
+    }
+    return make_model("TreeEnsemble", attributes, 1, dtype, 5)
+
+
+def least(n_targets: int = 1) -> tuple[Any, RandomTrees]:
+    """Return a model that answers the least of its trees' leaves."""
+    trees = RandomTrees(8, n_trees=12)
+    attributes = regressor(trees, n_targets, aggregate_function="MIN")
+    return make_model("TreeEnsembleRegressor", attributes, 4), trees

@@ -1,36 +1,39 @@
-"""Tests of ``unit/test_frontend_onnx.py`` that compile or start processes."""
+"""ONNX models compiled: least leaves, sets, rows of any width, functions of graphs."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import joblib
 import numpy as np
+import pandas as pd
 import pytest
+import scipy.sparse
+from sklearn.ensemble import RandomForestClassifier, StackingClassifier
+from sklearn.tree import DecisionTreeClassifier
 
-from skforge import compile_forest, load_forest
-from skforge.forest.arrays import Comparison
+import skforge
+from skforge import CompiledForest, Schedule, compile_forest, load_forest
+from skforge.engine import graph_trees, mlas_routine
+from skforge.exceptions import CompilerError, InvalidInputError
+from skforge.forest.reference import reference_leaves, reference_raw
+from skforge.outputs import mlas
+from skforge.tuning import Tuner
 from tests.onnx_models import (
+    BLOCKED,
     MODES,
-    POSTS,
     RandomTrees,
     assert_same_bits,
     check,
+    least,
     make_model,
     onnx,
+    regressor,
     run,
-    runtime_version,
     tensor,
 )
-from tests.unit.test_frontend_onnx import (
-    CONVERTED,
-    LABELS,
-    ODD_ROWS,
-    leaf,
-    regressor,
-    table,
-)
-
-# ------------------------------------------------------------------ whole files
+from tests.plain import plain
+from tests.unit.test_frontend_onnx import CONVERTED, rows_of_converted
 
 
 def test_airline(shared_models):
@@ -50,186 +53,207 @@ def test_airline(shared_models):
     )
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("path", CONVERTED, ids=lambda path: path.stem)
 def test_converted_models(path):
-    random = np.random.default_rng(1)
-    rows = random.normal(size=(300, 5)).astype(np.float32)
-    rows[:, 3] = random.integers(-1, 7, 300) + random.choice([0, 0, 0.5], 300)
-    rows[random.random(rows.shape) < 0.05] = np.nan
-    check(onnx.load(path), rows, compiled=True)
+    check(onnx.load(path), rows_of_converted(), compiled=True)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("mode", MODES)
-def test_every_mode_with_and_without_missing_tracks(mode, dtype):
-    for seed, tracks in enumerate([False, True]):
-        trees = RandomTrees(seed, modes=(mode,), tracks=tracks, dtype=dtype)
-        model = make_model("TreeEnsembleRegressor", regressor(trees, 1), 4, dtype, 1)
-        check(model, trees.rows(300, missing=0.2), compiled=True)
+@pytest.mark.parametrize("n_targets", [1, 3])
+def test_all_modes_and_sets_in_one_forest(n_targets, dtype):
+    trees = RandomTrees(0, n_trees=12, modes=MODES, dtype=dtype)
+    attributes = trees.lists(n_targets, member=0.3)
+    model = make_model("TreeEnsemble", attributes, 4, dtype, 5)
+    check(model, trees.rows(300, missing=0.2), compiled=True)
 
 
-@pytest.mark.parametrize("base", [False, True])
-def test_targets_of_some_trees_only(base):
-    trees = RandomTrees(3, n_trees=9, modes=MODES)
-    attributes = regressor(trees, 4, base)
-    attributes |= trees.weights("target", lambda tree: [tree % 3])  # never target 3
-    model = make_model("TreeEnsembleRegressor", attributes, 4)
-    forest = check(model, trees.rows(200), compiled=True)
-    assert forest.leaf_value.shape[1] == 1
-    attributes |= trees.weights("target", lambda tree: [0, 1 + tree % 2])
-    model = make_model("TreeEnsembleRegressor", attributes, 4)
-    forest = check(model, trees.rows(200), compiled=True)
-    assert forest.leaf_value.shape[1] == 4
-
-
-def test_double_attributes_as_tensors():
-    trees = RandomTrees(5, modes=MODES, dtype="float64")
-    attributes = regressor(trees, 2)
-    for name in ("nodes_values", "target_weights", "base_values"):
-        exact = np.array(attributes.pop(name)) * (1 + 1e-12)
-        attributes[f"{name}_as_tensor"] = tensor(exact)
-    model = make_model("TreeEnsembleRegressor", attributes, 4, "float64", 3)
-    rows = trees.rows(200)
-    rows[::2] *= 1 + 1e-12
-    forest = check(model, rows, compiled=True)
-    assert forest.threshold.astype(np.float32).astype(np.float64).tolist() != (
-        forest.threshold.tolist()
-    )
-
-
-@pytest.mark.sampled(6)
-@pytest.mark.parametrize("post", POSTS)
-@pytest.mark.parametrize("base", [False, True])
-@pytest.mark.parametrize("kind", ["numbers", "words"])
-def test_multiclass_classifiers(kind, base, post):
-    # every class, one class a tree, and never the last class
-    for seed, scored in enumerate(([0, 1, 2], None, [0, 1])):
-        trees = RandomTrees(seed, n_trees=6, modes=MODES)
-        weights = trees.weights(
-            "class", lambda tree, s=scored: [tree % 3] if s is None else s
-        )
-        if scored == [0, 1]:
-            weights["class_weights"] = (-np.abs(weights["class_weights"])).tolist()
-        key = "classlabels_strings" if kind == "words" else "classlabels_int64s"
-        attributes = {
-            **trees.table(),
-            **weights,
-            key: list(LABELS[kind]),
-            "base_values": [0.25, -0.5, 0.125] if base else [],
-            "post_transform": post,
-        }
-        model = make_model("TreeEnsembleClassifier", attributes, 4)
-        check(model, trees.rows(150), compiled=seed == 1 and post == "NONE")
-
-
-@pytest.mark.parametrize("dtype", ["float64", "int64", "int32"])
-def test_classifiers_of_other_rows(dtype):
-    trees = RandomTrees(4, modes=MODES, dtype=dtype)
-    weights = trees.weights("class", lambda tree: range(3))
-    attributes = {**trees.table(), **weights, "classlabels_int64s": [0, 1, 2]}
-    rows = trees.rows(200)
-    if dtype != "float64":
-        rows = np.nan_to_num(rows, posinf=9, neginf=-9).clip(-99, 99).astype(dtype)
-    if dtype == "int64":
-        rows[:5] = [[2**24 + 1, -(2**60) - 1, 2**31, 1]] * 5
-    model = make_model("TreeEnsembleClassifier", attributes, 4, dtype)
-    forest = check(model, rows, compiled=True)
-    assert forest.input_dtype == (np.float64 if dtype == "float64" else np.float32)
-
-
-def one_set(members: list[float], tracks: int, dtype: str) -> Any:
-    attributes = {
-        "nodes_featureids": [0],
-        "nodes_splits": tensor(np.zeros(1, dtype)),
-        "nodes_modes": tensor(np.array([6], np.uint8)),
-        "nodes_truenodeids": [0],
-        "nodes_trueleafs": [1],
-        "nodes_falsenodeids": [1],
-        "nodes_falseleafs": [1],
-        "nodes_missing_value_tracks_true": [tracks],
-        "membership_values": tensor(np.array(members, dtype)),
-        "tree_roots": [0],
-        "leaf_targetids": [0, 0],
-        "leaf_weights": tensor(np.array([1, 2], dtype)),
-        "n_targets": 1,
-    }
-    return make_model("TreeEnsemble", attributes, 1, dtype, 5)
-
-
-VALUES = (
-    *(0, 1, 1.5, 2, 2.5, 3, 5, 5.5, 30, 30.5, 31, 32, 33.9, 100, 2**24 + 2),
-    *(-0.0, -0.5, -0.9, -1, -1.5, -5, 2**31, 2**32 + 5, 1e30, -1e30),
-    *(np.inf, -np.inf, np.nan),
-)
-
-
-@pytest.mark.sampled(8)
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("tracks", [0, 1])
-@pytest.mark.parametrize(
-    "members",
-    [[1, 2], [0], [0, 2, 5], [30, 1], [31, 1], [100, 5, 0], [*range(31)], [2**24 + 2]],
-    ids=str,
-)
-def test_members_of_sets(members, tracks, dtype):
-    rows = np.array(VALUES, dtype)[:, np.newaxis]
-    check(one_set(members, tracks, dtype), rows, compiled=True)
-
-
-def test_small_and_big_sets_in_one_forest():
-    trees = RandomTrees(11, n_trees=20, modes=("BRANCH_LEQ", "BRANCH_EQ"))
-    attributes = trees.lists(2, member=0.6)
-    model = make_model("TreeEnsemble", attributes, 4, "float32", 5)
-    forest = check(model, trees.rows(400), compiled=True)
-    kinds = set(forest.comparison.tolist())
-    assert kinds >= {Comparison.IN, Comparison.MEMBER, Comparison.EQ, Comparison.LE}
-
-
-def test_a_tree_of_one_leaf():
-    lone = {
-        "nodes_featureids": [0, 0],
-        "nodes_splits": tensor(np.zeros(2, np.float32)),
-        "nodes_modes": tensor(np.zeros(2, np.uint8)),
-        "nodes_truenodeids": [1, 0],
-        "nodes_trueleafs": [1, 1],
-        "nodes_falsenodeids": [1, 2],
-        "nodes_falseleafs": [1, 1],
-        "tree_roots": [0, 1],
-        "leaf_targetids": [0, 0, 0],
-        "leaf_weights": tensor(np.array([1, 2, 4], np.float32)),
-        "n_targets": 1,
-    }
-    model = make_model("TreeEnsemble", lone, 1, "float32", 5)
-    if runtime_version() >= (1, 30):  # earlier ones took another leaf
-        check(model, np.array([[-1], [1]], np.float32), compiled=True)
-    assert load_forest(model).tree_depths().tolist() == [0, 1]
-    trees = RandomTrees(0, depth=0)
-    model = make_model("TreeEnsembleRegressor", regressor(trees, 1), 4)
-    check(model, trees.rows(9), compiled=True)
+# ------------------------------------------------------------------ MIN and MAX
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize("tracks", [0, 1])
-@pytest.mark.parametrize("values", [(1, 2), (0, 33), (3, 2, 1), (0.5, 2)], ids=str)
-def test_equality_chains_share_their_true_leaf(values, tracks):
-    n = len(values)
-    rows = [(i, "EQ", v, n, i + 1, tracks) for i, v in enumerate(values)]
-    rows[-1] = (*rows[-1][:4], n + 1, tracks)
-    attributes = table(*rows, leaf(n), leaf(n + 1))
-    check(make_model("TreeEnsembleRegressor", attributes, 1), ODD_ROWS, compiled=True)
+@pytest.mark.parametrize("sign", [-1.0, 1.0])
+@pytest.mark.parametrize("aggregate", [2, 3])
+@pytest.mark.parametrize("n_targets", [1, 4])
+def test_leaves_of_one_target_each(n_targets, aggregate, sign):
+    # A row that no leaf of a target is reached by has 0, not the least of nothing.
+    trees = RandomTrees(10, n_trees=4, modes=MODES)
+    attributes = trees.lists(n_targets, member=0.3)
+    size = len(attributes["leaf_targetids"])
+    weights = sign * (1 + trees.random.random(size).astype(np.float32))
+    attributes["leaf_weights"] = tensor(weights.astype(np.float32))
+    attributes["aggregate_function"] = aggregate
+    model = make_model("TreeEnsemble", attributes, 4, version=5)
+    rows = trees.rows(300)
+    forest = check(model, rows, compiled=True)
+    assert (run(model, rows)[0] == 0).any() == (n_targets == 4)
+    assert forest.aggregate == ("min" if aggregate == 2 else "max")
 
 
-def test_equality_chains_share_a_true_subtree():
-    attributes = table(
-        (0, "EQ", 1, 2, 1, 0),
-        (1, "EQ", 3, 2, 3, 0),
-        (2, "LT", 2, 4, 5, 1),
-        leaf(3),
-        leaf(4),
-        leaf(5),
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        Schedule().represent("reorg"),
+        Schedule().represent("sparse"),
+        Schedule()
+        .tile("batch", "b0", "b1", 64)
+        .reorder("b0", "tree", "b1")
+        .cache_predicates("b0")
+        .vectorize("b1")
+        .represent("bitsliced"),
+        Schedule().quantize("batch").vectorize("tree").represent("lanes"),
+        BLOCKED.quantize("b0")
+        .vectorize("b1")
+        .tile_nodes(7, "complete")
+        .represent("tiles"),
+        Schedule().reorder("tree", "batch").parallel("tree"),
+        Schedule().tile("batch", "b0", "b1", 64).parallel("b0"),
+    ],
+    ids=["reorg", "sparse", "bitsliced", "lanes", "tiles", "trees", "rows"],
+)
+def test_every_schedule_finds_the_same_leaves(schedule):
+    model, trees = least(2)
+    forest, rows = load_forest(model), trees.rows(150)
+    module = compile_forest(forest, schedule, n_jobs=2)
+    assert_same_bits(module.predict(rows), run(model, rows)[0])
+    assert_same_bits(module.predict_raw(rows[:0]), np.zeros((0, 2), np.float32))
+    number = forest.source_node[reference_leaves(forest, rows)]
+    assert np.array_equal(module.apply(rows), number)
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("reduction", ["exact", "reproducible", "fast"])
+@pytest.mark.parametrize("target", ["cpu", "emulated"])
+def test_the_least_leaf_is_exact_in_every_mode(target, reduction):
+    model, trees = least()
+    rows = trees.rows(100)
+    module = compile_forest(load_forest(model), target=target, reduction=reduction)
+    module.compile_all()
+    assert_same_bits(module.predict(rows), run(model, rows)[0][:, 0])
+    fast = CompiledForest(model, tuning="off", target=target, reduction=reduction)
+    assert_same_bits(fast.fit(rows).predict(rows), run(model, rows)[0][:, 0])
+
+
+@pytest.mark.parametrize("tuning", ["off", Tuner(budget=0.3)])
+def test_a_compiled_forest_of_the_least_leaf(tuning, tmp_path):
+    model, trees = least()
+    rows = trees.rows(300)
+    expected = run(model, rows)[0][:, 0]
+    fast = CompiledForest(model, tuning=tuning).fit(rows)
+    skforge.save(fast, tmp_path / "least.skforge")
+    joblib.dump(fast, tmp_path / "least.joblib")
+    for one in (
+        fast,
+        skforge.load(tmp_path / "least.skforge"),
+        joblib.load(tmp_path / "least.joblib"),
+    ):
+        assert_same_bits(one.predict(rows), expected)
+        for _ in range(6):  # small batches get compiled entries, where there are any
+            assert_same_bits(one.predict(rows[:3]), expected[:3])
+        assert_same_bits(one.predict_raw(rows), expected)
+
+
+def of_no_width(shape: bool = True) -> tuple[Any, np.ndarray]:
+    """Return a model that declares no width, and rows with columns nobody reads."""
+    trees = RandomTrees(3, n_features=3, modes=MODES)
+    model = make_model("TreeEnsembleRegressor", regressor(trees, 1), None)
+    if not shape:
+        model.graph.input[0].type.tensor_type.ClearField("shape")
+    trees.n_features = 5
+    return model, trees.rows(200)
+
+
+@pytest.mark.parametrize("shape", [True, False])
+def test_rows_may_be_wider_than_the_last_feature_used(shape):
+    model, rows = of_no_width(shape)
+    forest = check(model, rows, compiled=True)
+    assert forest.n_features == 3
+    expected = run(model, rows)[0][:, 0]
+    module = compile_forest(forest)
+    for X in (rows, np.asfortranarray(rows), rows.tolist(), rows.astype(np.float64)):
+        assert_same_bits(module.predict(X), expected)
+        ones = [module.predict(np.asarray(X)[i : i + 1]) for i in range(20)]
+        assert_same_bits(np.concatenate(ones), expected[:20])
+    assert np.array_equal(module.apply(rows), module.apply(rows[:, :3]))
+    with pytest.raises(InvalidInputError, match=r"^the model was trained on 3 feat"):
+        module.predict(rows[:, :2])
+
+
+def test_wider_rows_in_every_form(tmp_path):
+    model, rows = of_no_width()
+    expected = run(model, rows)[0][:, 0]
+    path = tmp_path / "any.onnx"
+    path.write_bytes(model.SerializeToString())
+    fast = CompiledForest(path, tuning=Tuner(budget=0.2)).fit(rows)
+    skforge.save(fast, tmp_path / "any.skforge")
+    sparse = np.nan_to_num(rows, posinf=9, neginf=-9) * (rows > 0)
+    for one in (fast, skforge.load(tmp_path / "any.skforge")):
+        assert_same_bits(one.predict(rows), expected)
+        assert_same_bits(one.predict(pd.DataFrame(rows)), expected)
+        for _ in range(6):
+            assert_same_bits(one.predict(rows[:2]), expected[:2])
+        found = one.predict(scipy.sparse.csr_matrix(sparse))
+        assert_same_bits(found, run(model, sparse)[0][:, 0])
+        assert one.n_features_in_ == 3
+
+
+@pytest.mark.parametrize("name", ["exp", "logistic"])
+def test_machine_code_of_functions_has_the_bits_of_numpys(name):
+    mlas_routine.install()
+    bits = np.arange(0, 0x7F800001, 65_521, dtype=np.int64)
+    x = np.concatenate([bits, bits + 0x80000000]).astype(np.uint32).view(np.float32)
+    x = np.concatenate([x, np.linspace(-110, 95, 9_999, dtype=np.float32)])
+    with np.errstate(all="ignore"):
+        expected = getattr(mlas, name)(x)
+    assert mlas.FUNCTIONS[name](x).tobytes() == expected.tobytes()
+    assert mlas.FUNCTIONS[name](x[::2]).tobytes() == expected[::2].tobytes()
+    assert np.isnan(mlas.FUNCTIONS[name](np.float32([np.nan]))).all()
+
+
+def test_graphs_go_without_a_compiler(monkeypatch):
+    def refused(*args):
+        raise CompilerError("no executable memory")
+
+    monkeypatch.setattr(mlas_routine, "routine", lambda *args: refused)
+    mlas_routine.install()
+    x = np.linspace(-3, 3, 50, dtype=np.float32)
+    assert mlas.FUNCTIONS["exp"](x).tobytes() == mlas.exp(x).tobytes()
+    assert {"exp": mlas.exp, "logistic": mlas.logistic} == mlas.FUNCTIONS
+
+
+def test_machine_code_of_trees_that_read_answers(tmp_path, monkeypatch):
+    skl2onnx = pytest.importorskip("skl2onnx")
+    random = np.random.default_rng(0)
+    X = random.normal(size=(120, 3)).astype(np.float32)
+    members = [
+        ("a", DecisionTreeClassifier(max_depth=3)),
+        ("b", RandomForestClassifier(3, max_depth=2)),
+    ]
+    last = DecisionTreeClassifier(max_depth=4)
+    y = np.array(["no", "yes", "so"])[np.digitize(X[:, 0], [-0.5, 0.5])]
+    model = StackingClassifier(members, last, cv=2).fit(X, y)
+    graph = skl2onnx.to_onnx(
+        model, X[:1], options={StackingClassifier: {"zipmap": False}}
     )
-    model = make_model("TreeEnsembleRegressor", attributes, 1)
-    forest = check(model, ODD_ROWS, compiled=True)
-    assert forest.n_nodes == 5
+    fast = plain(graph).fit(X).warm_up()
+    skforge.save(fast, tmp_path / "stack.skforge")
+    monkeypatch.setattr(graph_trees, "reference_raw", None)
+    loaded = skforge.load(tmp_path / "stack.skforge")
+    for some in (X, X[:1], X[:7], X[:0]):
+        labels, scores = (
+            run(graph, some) if len(some) else (y[:0], np.zeros((0, 3), "f4"))
+        )
+        for one in (fast, loaded):
+            assert one.predict(some).tolist() == labels.tolist()
+            assert_same_bits(one.predict_proba(some), scores)
+
+
+def test_trees_that_read_answers_go_without_a_compiler(monkeypatch):
+    def refused(*args):
+        raise CompilerError("no executable memory")
+
+    monkeypatch.setattr(graph_trees.KernelCache, "kernel", refused)
+    forest = load_forest(least()[0])
+    rows = least()[1].rows(5)
+    assert_same_bits(graph_trees._sums(forest, rows), reference_raw(forest, rows))

@@ -11,89 +11,161 @@ import pytest
 from skforge import load_forest
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 from skforge.forest.arrays import Comparison
+from skforge.forest.reference import reference_raw
 from tests.onnx_models import (
     MODES,
     POSTS,
     RandomTrees,
+    assert_same_bits,
     check,
+    classifier,
     make_model,
+    one_set,
     onnx,
+    regressor,
     runtime_version,
+    table,
+    tensor,
 )
 from tests.refusals import error_of
 
 CONVERTED = sorted((Path(__file__).parents[1] / "data" / "onnx_models").glob("*.onnx"))
 
 
-def test_chains_of_equality_become_sets():
-    path = next(path for path in CONVERTED if path.stem == "lgb_sets")
-    forest = load_forest(path)
-    assert (forest.comparison == Comparison.MEMBER).any()
+def check_regressor(
+    attributes: Any, rows: Any, width: int | None = 4, dtype: str = "float32"
+) -> Any:
+    model = make_model("TreeEnsembleRegressor", attributes, width, dtype, 3)
+    return check(model, rows)
 
 
-# ------------------------------------------------------------------ random models
+def rows_of_converted() -> Any:
+    random = np.random.default_rng(1)
+    rows = random.normal(size=(300, 5)).astype(np.float32)
+    rows[:, 3] = random.integers(-1, 7, 300) + random.choice([0, 0, 0.5], 300)
+    rows[random.random(rows.shape) < 0.05] = np.nan
+    return rows
 
 
-def regressor(
-    trees: RandomTrees, n_targets: int, base: bool = True, **attributes: Any
-) -> dict[str, Any]:
-    weights = trees.weights("target", lambda tree: range(n_targets))
-    values = trees.random.normal(size=n_targets).tolist() if base else []
-    return {
-        **trees.table(),
-        **weights,
-        "n_targets": n_targets,
-        "base_values": values,
-        **attributes,
-    }
+@pytest.mark.parametrize("path", CONVERTED, ids=lambda path: path.stem)
+def test_converted_models(path):
+    forest = check(onnx.load(path), rows_of_converted())
+    if path.stem == "lgb_sets":  # of chains of tests of equality
+        assert (forest.comparison == Comparison.MEMBER).any()
 
 
-@pytest.mark.sampled(8)
+# ------------------------------------------------------------------ regressors
+
+
+@pytest.mark.sampled(14)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("n_targets", [1, 3])
-@pytest.mark.parametrize("aggregate", ["SUM", "AVERAGE"])
+@pytest.mark.parametrize("aggregate", ["SUM", "AVERAGE", "MIN", "MAX"])
 @pytest.mark.parametrize("post", POSTS)
 def test_regressors(post, aggregate, n_targets, dtype):
     trees = RandomTrees(7, modes=MODES, dtype=dtype)
-    attributes = regressor(
-        trees, n_targets, post_transform=post, aggregate_function=aggregate
-    )
+    how = {"post_transform": post, "aggregate_function": aggregate}
+    attributes = regressor(trees, n_targets, base=True, **how)
     if post == "PROBIT":  # of numbers between 0 and 1
-        attributes["target_weights"] = (
-            np.abs(attributes["target_weights"]) / 20
-        ).tolist()
-        attributes["base_values"] = np.abs(attributes["base_values"]).tolist()
+        weights = np.abs(attributes["target_weights"]) / 20
+        attributes["target_weights"] = weights.tolist()
+        attributes["base_values"] = (np.abs(attributes["base_values"]) / 4).tolist()
     model = make_model("TreeEnsembleRegressor", attributes, 4, dtype, 1)
     check(model, trees.rows(200))
 
 
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("mode", MODES)
+def test_every_mode_with_and_without_missing_tracks(mode, dtype):
+    for seed, tracks in enumerate([False, True]):
+        trees = RandomTrees(seed, modes=(mode,), tracks=tracks, dtype=dtype)
+        check_regressor(regressor(trees), trees.rows(300, missing=0.2), 4, dtype)
+
+
+@pytest.mark.parametrize("base", [False, True])
+def test_targets_of_some_trees_only(base):
+    trees = RandomTrees(3, n_trees=9, modes=MODES)
+    attributes = regressor(trees, 4, base)
+    for outputs, width in (
+        (lambda tree: [tree % 3], 1),  # never target 3
+        (lambda tree: [0, 1 + tree % 2], 4),
+    ):
+        attributes |= trees.weights("target", outputs)
+        forest = check_regressor(attributes, trees.rows(200))
+        assert forest.leaf_value.shape[1] == width
+
+
+def test_double_attributes_as_tensors():
+    trees = RandomTrees(5, modes=MODES, dtype="float64")
+    attributes = regressor(trees, 2, base=True)
+    for name in ("nodes_values", "target_weights", "base_values"):
+        exact = np.array(attributes.pop(name)) * (1 + 1e-12)
+        attributes[f"{name}_as_tensor"] = tensor(exact)
+    rows = trees.rows(200)
+    rows[::2] *= 1 + 1e-12
+    forest = check_regressor(attributes, rows, 4, "float64")
+    assert (forest.threshold.astype(np.float32) != forest.threshold).any()
+
+
 def test_only_the_first_weight_of_a_leaf_counts_with_one_target():
     trees = RandomTrees(2, n_trees=3)
-    attributes = regressor(trees, 1)
+    attributes = regressor(trees)
     for name in ("treeids", "nodeids", "ids"):
         attributes[f"target_{name}"] = attributes[f"target_{name}"] * 2
     attributes["target_weights"] += [100.0] * len(attributes["target_weights"])
-    check(make_model("TreeEnsembleRegressor", attributes, 4), trees.rows(100))
+    check_regressor(attributes, trees.rows(100))
 
 
 def test_a_leaf_without_weight_adds_its_node_value_to_one_target():
     trees = RandomTrees(2, n_trees=3)
-    attributes = regressor(trees, 1)
+    attributes = regressor(trees)
     for name in ("treeids", "nodeids", "ids", "weights"):
         del attributes[f"target_{name}"][::2]
     values = np.array(attributes["nodes_values"])
     leaf = np.array(attributes["nodes_modes"]) == "LEAF"
     values[leaf] = trees.random.normal(size=leaf.sum())
-    attributes["nodes_values"] = values.tolist()
-    check(make_model("TreeEnsembleRegressor", attributes, 4), trees.rows(100))
+    check_regressor(attributes | {"nodes_values": values.tolist()}, trees.rows(100))
 
 
-@pytest.mark.parametrize("function", ["MIN", "MAX"])
-def test_one_tree_has_any_aggregate(function):
-    trees = RandomTrees(2, n_trees=1)
-    attributes = regressor(trees, 2, aggregate_function=function)
-    check(make_model("TreeEnsembleRegressor", attributes, 4), trees.rows(100))
+@pytest.mark.parametrize("aggregate", ["MIN", "MAX"])
+@pytest.mark.parametrize("n_trees", [1, 4])
+@pytest.mark.parametrize("n_targets", [1, 2])
+def test_signs_of_zeros(n_targets, n_trees, aggregate):
+    trees = RandomTrees(2, n_trees=n_trees)
+    attributes = regressor(trees, n_targets, aggregate_function=aggregate)
+    size = len(attributes["target_weights"])
+    attributes["target_weights"] = trees.random.choice([0.0, -0.0], size).tolist()
+    check_regressor(attributes, trees.rows(100))
 
+
+def with_more_weights(
+    trees: RandomTrees, attributes: dict[str, Any], kind: str
+) -> dict[str, Any]:
+    """Give a third of the leaves further weights, some of them for the same output."""
+    names = [f"{kind}_{name}" for name in ("treeids", "nodeids", "ids", "weights")]
+    size = len(attributes[names[0]])
+    for at in trees.random.choice(size, size // 3).tolist():
+        for name in names[:3]:
+            attributes[name].append(attributes[name][at])
+        attributes[names[3]].append(float(trees.random.normal()))
+    order = trees.random.permutation(len(attributes[names[0]]))
+    return attributes | {n: [attributes[n][i] for i in order] for n in names}
+
+
+@pytest.mark.sampled(5)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("aggregate", ["SUM", "AVERAGE", "MIN", "MAX"])
+@pytest.mark.parametrize("n_trees", [1, 6])
+def test_several_weights_of_a_leaf_for_one_target(n_trees, aggregate, dtype):
+    for seed in range(3):
+        trees = RandomTrees(seed, n_trees=n_trees, modes=MODES, dtype=dtype)
+        attributes = regressor(trees, 3, aggregate_function=aggregate)
+        attributes = with_more_weights(trees, attributes, "target")
+        check_regressor(attributes, trees.rows(150), 4, dtype)
+
+
+# ------------------------------------------------------------------ classifiers
 
 LABELS: dict[str, tuple[Any, ...]] = {
     "numbers": (5, -3, 8),
@@ -104,25 +176,18 @@ LABELS: dict[str, tuple[Any, ...]] = {
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("post", POSTS)
 @pytest.mark.parametrize("n_base", [0, 1, 2])
-@pytest.mark.parametrize("kind", ["numbers", "words"])
+@pytest.mark.parametrize("kind", LABELS)
 def test_binary_classifiers(kind, n_base, post):
     seen = 0
     for seed, (scored, positive) in enumerate(
         (s, p) for s in ([0], [1], [0, 1]) for p in (False, True)
     ):
         trees = RandomTrees(seed, n_trees=4, modes=MODES, depth=3)
-        weights = trees.weights("class", lambda tree, s=scored: s)
-        if positive:
-            weights["class_weights"] = np.abs(weights["class_weights"]).tolist()
-        key = "classlabels_strings" if kind == "words" else "classlabels_int64s"
-        base = trees.random.normal(size=n_base).tolist()
-        attributes = {
-            **trees.table(),
-            **weights,
-            key: list(LABELS[kind][:2]),
-            "base_values": base,
-            "post_transform": post,
-        }
+        labels, outputs = LABELS[kind][:2], lambda tree, s=scored: s
+        attributes = classifier(
+            trees, labels, outputs, int(positive), post_transform=post
+        )
+        attributes["base_values"] = trees.random.normal(size=n_base).tolist()
         model = make_model("TreeEnsembleClassifier", attributes, 4)
         if (scored == [0] and n_base < 2 and post == "PROBIT") or (
             scored == [1] and n_base == 2
@@ -139,46 +204,138 @@ def test_binary_classifiers(kind, n_base, post):
     assert seen >= 4
 
 
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("post", POSTS)
+@pytest.mark.parametrize("base", [[], [0.25, -0.5, 0.125]])
+@pytest.mark.parametrize("kind", LABELS)
+def test_multiclass_classifiers(kind, base, post):
+    # every class, one class a tree, and never the last class
+    for seed, outputs, sign in (
+        (0, lambda tree: [0, 1, 2], 0),
+        (1, lambda tree: [tree % 3], 0),
+        (2, lambda tree: [0, 1], -1),
+    ):
+        trees = RandomTrees(seed, n_trees=6, modes=MODES)
+        how = {"base_values": base, "post_transform": post}
+        attributes = classifier(trees, LABELS[kind], outputs, sign, **how)
+        check(make_model("TreeEnsembleClassifier", attributes, 4), trees.rows(150))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int64", "int32"])
+def test_classifiers_of_other_rows(dtype):
+    trees = RandomTrees(4, modes=MODES, dtype=dtype)
+    attributes = classifier(trees, (0, 1, 2), lambda tree: range(3))
+    rows = trees.rows(200)
+    if dtype != "float64":
+        rows = np.nan_to_num(rows, posinf=9, neginf=-9).clip(-99, 99).astype(dtype)
+    if dtype == "int64":
+        rows[:5] = [[2**24 + 1, -(2**60) - 1, 2**31, 1]] * 5
+    forest = check(make_model("TreeEnsembleClassifier", attributes, 4, dtype), rows)
+    assert forest.input_dtype == (np.float64 if dtype == "float64" else np.float32)
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("post", ["NONE", "SOFTMAX"])
+def test_several_weights_of_a_leaf_for_one_class(post, n_classes):
+    for seed in range(3):
+        trees = RandomTrees(seed, modes=MODES)
+        attributes = classifier(
+            trees, [*range(n_classes)], lambda tree: range(n_classes)
+        )
+        attributes = with_more_weights(trees, attributes, "class")
+        attributes["post_transform"] = post
+        check(make_model("TreeEnsembleClassifier", attributes, 4), trees.rows(150))
+
+
+# ------------------------------------------------------------------ TreeEnsemble, sets
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("post", range(5))
 def test_tree_ensemble_5(post, dtype):
     for seed, n_targets in enumerate([1, 3]):
         trees = RandomTrees(seed, modes=MODES, dtype=dtype)
         attributes = trees.lists(n_targets, member=0.3)
-        attributes["post_transform"] = post
-        attributes["aggregate_function"] = seed
+        attributes |= {"post_transform": post, "aggregate_function": seed}
         check(make_model("TreeEnsemble", attributes, 4, dtype, 5), trees.rows(300))
+
+
+VALUES = (
+    *(0, 1, 1.5, 2, 2.5, 3, 5, 5.5, 30, 30.5, 31, 32, 33.9, 100, 2**24 + 2),
+    *(-0.0, -0.5, -0.9, -1, -1.5, -5, 2**31, 2**32 + 5, 1e30, -1e30),
+    *(np.inf, -np.inf, np.nan),
+)
+SETS = (
+    [1, 2],
+    [0],
+    [0, 2, 5],
+    [30, 1],
+    [31, 1],
+    [100, 5, 0],
+    [*range(31)],
+    [2**24 + 2],
+)
+FRACTIONS = ([1.2, 3.7, 8, 9], [0.5], [1.5, 0.5], [1.5, 1.5, 3], [2, 30, 0.1, 0])
+
+
+@pytest.mark.sampled(14)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("subtree", [False, True])
+@pytest.mark.parametrize("tracks", [0, 1])
+@pytest.mark.parametrize("members", [*SETS, *FRACTIONS, [1e-40, 7]], ids=str)
+def test_members_of_sets(members, tracks, subtree, dtype):
+    values = np.array([*members, *VALUES, *range(-2, 33)], dtype)
+    beside = np.nextafter(values, values.dtype.type(9))
+    rows = np.concatenate([values, beside, values + values.dtype.type(0.5)])
+    check(one_set(members, tracks, dtype, subtree), rows[:, np.newaxis])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_random_trees_with_fractions_in_sets(dtype):
+    for seed in range(6):
+        trees = RandomTrees(seed, n_trees=8, modes=MODES, dtype=dtype)
+        attributes = trees.lists(2)
+        modes = trees.random.integers(0, 7, len(attributes["nodes_featureids"]))
+        sets: list[float] = []
+        for _ in range((modes == 6).sum()):
+            whole = trees.random.choice(30, trees.random.integers(0, 4), replace=False)
+            some = trees.random.choice(trees.cuts, trees.random.integers(1, 3))
+            sets += [*whole, *np.abs(some), np.nan]
+        attributes["nodes_modes"] = tensor(modes.astype(np.uint8))
+        attributes["membership_values"] = tensor(np.array(sets, dtype))
+        check(make_model("TreeEnsemble", attributes, 4, dtype, 5), trees.rows(300))
+
+
+def test_small_and_big_sets_in_one_forest():
+    trees = RandomTrees(11, n_trees=20, modes=("BRANCH_LEQ", "BRANCH_EQ"))
+    model = make_model("TreeEnsemble", trees.lists(2, member=0.6), 4, version=5)
+    kinds = {*check(model, trees.rows(400)).comparison.tolist()}
+    assert kinds >= {Comparison.IN, Comparison.MEMBER, Comparison.EQ, Comparison.LE}
 
 
 # ------------------------------------------------------------------ odd trees
 
-
-def table(*rows: tuple[Any, ...], weights: Any = None) -> dict[str, Any]:
-    """One tree from (id, mode, value, true, false, tracks); leaves weigh 1, 2, .."""
-    leaves = [row[0] for row in rows if row[1] == "LEAF"]
-    return {
-        "nodes_treeids": [0] * len(rows),
-        "nodes_nodeids": [r[0] for r in rows],
-        "nodes_featureids": [0] * len(rows),
-        "nodes_modes": [r[1] if r[1] == "LEAF" else f"BRANCH_{r[1]}" for r in rows],
-        "nodes_values": [float(r[2]) for r in rows],
-        "nodes_truenodeids": [r[3] for r in rows],
-        "nodes_falsenodeids": [r[4] for r in rows],
-        "nodes_missing_value_tracks_true": [r[5] for r in rows],
-        "target_treeids": [0] * len(leaves),
-        "target_nodeids": leaves,
-        "target_ids": [0] * len(leaves),
-        "target_weights": [float(i + 1) for i in range(len(leaves))],
-        "n_targets": 1,
-    }
-
-
-def leaf(number: int) -> tuple[Any, ...]:
-    return (number, "LEAF", 0, 0, 0, 0)
-
-
 ODD_ROWS = np.array(
-    [0, -0.0, 0.5, 1, 2, 2.5, 3, 33, 33.5, np.nan, np.inf, -np.inf], np.float32
+    [
+        0,
+        -0.0,
+        0.25,
+        0.5,
+        1,
+        1.5,
+        2,
+        2.5,
+        3,
+        33,
+        33.5,
+        -1,
+        -1.5,
+        np.nan,
+        np.inf,
+        -np.inf,
+    ],
+    np.float32,
 )[:, np.newaxis]
 
 
@@ -187,26 +344,65 @@ ODD_ROWS = np.array(
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 0.0, -0.0])
 def test_odd_thresholds(mode, value):
     for tracks in (0, 1):
-        attributes = table((0, mode, value, 1, 2, tracks), leaf(1), leaf(2))
-        check(make_model("TreeEnsembleRegressor", attributes, 1), ODD_ROWS)
+        check_regressor(table((0, mode, value, 1, 2, tracks), 1, 2), ODD_ROWS, 1)
+
+
+CHAINS = ((1, 2), (0, 33), (3, 2, 1), (0.5, 2), (0.5, 1.5), (1, 0.5, 3), (-1, 2))
+
+
+@pytest.mark.sampled(9)
+@pytest.mark.parametrize("tracks", [0, 1])
+@pytest.mark.parametrize("subtree", [False, True])
+@pytest.mark.parametrize("values", [*CHAINS, (0.5, -1.5, 2), (-1.5, -2)], ids=str)
+def test_equality_chains_share_what_is_true(values, subtree, tracks):
+    n = len(values)
+    rows = [(i, "EQ", v, n, i + 1, tracks) for i, v in enumerate(values)]
+    rows[-1] = (*rows[-1][:4], n + 1, tracks)
+    shared = [(n, "LT", 1.3, n + 2, n + 3, 1)] if subtree else [n]
+    ends = range(n + 1, n + 4) if subtree else [n + 1]
+    forest = check_regressor(table(*rows, *shared, *ends), ODD_ROWS, 1)
+    assert values != (1, 2) or forest.n_nodes == 3 + 2 * subtree
 
 
 def test_the_first_node_is_the_root_and_unreached_nodes_do_no_harm():
-    attributes = table((4, "LEQ", 1, 2, 3, 0), leaf(2), leaf(3), leaf(0), leaf(1))
-    forest = check(make_model("TreeEnsembleRegressor", attributes, 1), ODD_ROWS)
+    attributes = table((4, "LEQ", 1, 2, 3, 0), 2, 3, 0, 1)
+    forest = check_regressor(attributes, ODD_ROWS, 1)
     assert forest.source_node.tolist() == [4, 2, 3]
+
+
+def test_trees_of_one_leaf():
+    lone = {
+        "nodes_featureids": [0, 0],
+        "nodes_splits": tensor(np.zeros(2, np.float32)),
+        "nodes_modes": tensor(np.zeros(2, np.uint8)),
+        "nodes_truenodeids": [1, 0],
+        "nodes_trueleafs": [1, 1],
+        "nodes_falsenodeids": [1, 2],
+        "nodes_falseleafs": [1, 1],
+        "tree_roots": [0, 1],
+        "leaf_targetids": [0, 0, 0],
+        "leaf_weights": tensor(np.array([1, 2, 4], np.float32)),
+        "n_targets": 1,
+    }
+    model = make_model("TreeEnsemble", lone, 1, "float32", 5)
+    if runtime_version() >= (1, 30):  # earlier ones took another leaf
+        check(model, np.array([[-1], [1]], np.float32))
+    assert load_forest(model).tree_depths().tolist() == [0, 1]
+    trees = RandomTrees(0, depth=0)
+    check_regressor(regressor(trees, base=True), trees.rows(9))
 
 
 # ------------------------------------------------------------------ graphs
 
 
 def node(op: str, source: str, output: str, **attributes: Any) -> Any:
-    return onnx.helper.make_node(op, [source], [output], **attributes)
+    return onnx.helper.make_node(op, source.split(), [output], **attributes)
 
 
 def simple(**options: Any) -> tuple[Any, RandomTrees]:
     trees = RandomTrees(1, modes=MODES, dtype=options.get("dtype", "float32"))
-    return make_model("TreeEnsembleRegressor", regressor(trees, 1), 4, **options), trees
+    attributes = regressor(trees, base=True)
+    return make_model("TreeEnsembleRegressor", attributes, 4, **options), trees
 
 
 @pytest.mark.parametrize(
@@ -237,17 +433,15 @@ def test_a_cast_through_float_loses_bits_as_there():
     assert check(model, rows).input_dtype == np.float32
 
 
+OUTPUT = (onnx.helper.make_tensor_value_info("Y", 1, [None, None]),)
+
+
 def test_nodes_that_pass_values_on():
     shape = onnx.numpy_helper.from_array(np.array([-1, 4]), "shape")
-    before = (
-        node("Identity", "X", "a"),
-        onnx.helper.make_node("Reshape", ["a", "shape"], ["b"]),
-    )
+    before = (node("Identity", "X", "a"), node("Reshape", "a shape", "b"))
     after = (node("Identity", "scores", "Y"),)
-    output = onnx.helper.make_tensor_value_info("Y", 1, [None, None])
-    model, trees = simple(
-        before=before, after=after, outputs=(output,), initializers=(shape,)
-    )
+    how = {"before": before, "after": after, "initializers": (shape,)}
+    model, trees = simple(outputs=OUTPUT, **how)
     check(model, trees.rows(50))
 
 
@@ -262,9 +456,8 @@ def test_nodes_before_that_do_more_are_named(op):
 
 
 def test_nodes_after_that_do_more_are_named():
-    output = onnx.helper.make_tensor_value_info("Y", 1, [None, None])
     cosine = node("Cos", "scores", "Y", name="to_rate")
-    model, _ = simple(after=(cosine,), outputs=(output,))
+    model, _ = simple(after=(cosine,), outputs=OUTPUT)
     with pytest.raises(
         UnsupportedModelError, match=r"^The node 'to_rate' \(Cos\) is no operator"
     ):
@@ -273,29 +466,28 @@ def test_nodes_after_that_do_more_are_named():
 
 def test_features_come_from_the_shape_or_from_the_tests():
     trees = RandomTrees(1, n_features=3)
-    attributes = regressor(trees, 1)
-    used = 1 + max(
-        f
-        for f, mode in zip(
-            attributes["nodes_featureids"], attributes["nodes_modes"], strict=True
-        )
-        if mode != "LEAF"
+    attributes = regressor(trees)
+    columns = zip(
+        attributes["nodes_featureids"], attributes["nodes_modes"], strict=True
     )
-    model = make_model("TreeEnsembleRegressor", attributes, 9)
-    assert load_forest(model).n_features == 9
-    model = make_model("TreeEnsembleRegressor", attributes, None)
-    assert load_forest(model).n_features == used
+    used = 1 + max(feature for feature, mode in columns if mode != "LEAF")
+    for width, n_features in ((9, 9), (None, used)):
+        model = make_model("TreeEnsembleRegressor", attributes, width)
+        assert load_forest(model).n_features == n_features
 
 
-def test_rounds_are_refused():
+def test_a_forest_that_reads_nothing_takes_wide_rows():
+    trees = RandomTrees(0, n_trees=2, depth=0)
+    rows = np.ones((6, 4), np.float32)
+    forest = check_regressor(regressor(trees), rows, None)
+    assert forest.n_features == 1
+    assert_same_bits(reference_raw(forest, rows), reference_raw(forest, rows[:, :1]))
+
+
+def test_rounds_are_refused_and_graphs_without_trees():
     model, _ = simple()
-    with pytest.raises(UnsupportedModelError) as error:
-        load_forest(model, iteration_range=(0, 1))
-    assert str(error.value) == "An ONNX model has no boosting rounds to choose from."
-
-
-def test_a_graph_without_trees():
-    model, _ = simple()
+    said = error_of(UnsupportedModelError, load_forest, model, iteration_range=(0, 1))
+    assert said == "An ONNX model has no boosting rounds to choose from."
     del model.graph.node[:]
     assert error_of(InvalidModelError, load_forest, model) == (
         "The graph has no node TreeEnsembleRegressor, TreeEnsembleClassifier or "

@@ -16,22 +16,7 @@ from skforge.exceptions import (
 )
 from skforge.forest.record import forest_in, forest_out
 from skforge.frontends.onnx import trees as trees_of_onnx
-from tests.onnx_models import RandomTrees, make_model, run, tensor
-
-
-def regressor(trees: RandomTrees, n_targets: int, **attributes: Any) -> dict[str, Any]:
-    return {
-        **trees.table(),
-        **trees.weights("target", lambda tree: range(n_targets)),
-        "n_targets": n_targets,
-        **attributes,
-    }
-
-
-def least(n_targets: int = 1) -> tuple[Any, RandomTrees]:
-    trees = RandomTrees(8, n_trees=12)
-    attributes = regressor(trees, n_targets, aggregate_function="MIN")
-    return make_model("TreeEnsembleRegressor", attributes, 4), trees
+from tests.onnx_models import RandomTrees, least, make_model, one_set, regressor, run
 
 
 @pytest.mark.parametrize("kind", ["object", "c"])
@@ -84,36 +69,16 @@ def test_copies_of_trees_are_bounded(monkeypatch):
 # ------------------------------------------------------------------ fractions in sets
 
 
-def one_set(members: list[float], tracks: int, subtree: bool, dtype: str) -> Any:
-    """Return ``x in members ? (a leaf, or x < 1.3 ? leaf : leaf) : leaf``."""
-    attributes = {
-        "nodes_featureids": [0, 0],
-        "nodes_splits": tensor(np.array([0, 1.3], dtype)),
-        "nodes_modes": tensor(np.array([6, 1], np.uint8)),
-        "nodes_truenodeids": [1, 1],
-        "nodes_trueleafs": [int(not subtree), 1],
-        "nodes_falsenodeids": [0, 2],
-        "nodes_falseleafs": [1, 1],
-        "nodes_missing_value_tracks_true": [tracks, 1],
-        "membership_values": tensor(np.array([*members, np.nan], dtype)),
-        "tree_roots": [0],
-        "leaf_targetids": [0, 0, 0],
-        "leaf_weights": tensor(np.array([1, 2, 4], dtype)),
-        "n_targets": 1,
-    }
-    return make_model("TreeEnsemble", attributes, 1, dtype, 5)
-
-
 def test_a_declared_width_is_the_only_one():
     trees = RandomTrees(3, n_features=3)
-    model = make_model("TreeEnsembleRegressor", regressor(trees, 1), 3)
+    model = make_model("TreeEnsembleRegressor", regressor(trees), 3)
     trees.n_features = 5
     with pytest.raises(InvalidInputError, match="5 columns"):
         compile_forest(load_forest(model)).predict(trees.rows(4))
 
 
 def test_a_record_has_every_field():
-    forest = load_forest(one_set([1, 2], 0, False, "float32"))
+    forest = load_forest(one_set([1, 2], 0, "float32"))
     arrays: dict[str, Any] = {}
     record = forest_out(forest, arrays)
     assert forest_in(record, arrays).content_hash() == forest.content_hash()

@@ -24,6 +24,7 @@ from tests.onnx_models import (
     check,
     make_model,
     onnx,
+    regressor,
     run,
 )
 
@@ -48,11 +49,6 @@ def node(op: str, inputs: str, output: str = "steps", **attributes: Any) -> Any:
 
 def constant(name: str, values: Any) -> Any:
     return onnx.numpy_helper.from_array(np.asarray(values), name)
-
-
-def regressor(trees: RandomTrees) -> dict[str, Any]:
-    weights = trees.weights("target", lambda _: [0])
-    return {**trees.table(), **weights, "n_targets": 1}
 
 
 def model_of(
