@@ -35,7 +35,6 @@ FAST = (
     "tests/integration/test_entry.py",
     "tests/integration/test_estimator.py",
     "tests/integration/test_frontend_catboost.py",
-    "tests/integration/test_frontend_lightgbm.py",
     "tests/integration/test_frontend_onnx.py",
     "tests/integration/test_frontend_xgboost.py",
     "tests/integration/test_sklearn_checks.py",

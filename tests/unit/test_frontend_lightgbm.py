@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 
 import numpy as np
 import pytest
 
-from skforge import Schedule, compile_forest
-from skforge.exceptions import InvalidModelError
-from skforge.forest.arrays import ZERO_THRESHOLD, Comparison
+from skforge.exceptions import InvalidModelError, UnsupportedModelError
+from skforge.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
 from skforge.forest.reference import draw_rows, reference_leaves, reference_raw
 from skforge.frontends import load_forest
 from skforge.frontends.lightgbm.categories import named
@@ -20,12 +20,6 @@ from tests.sklearn_rows import same_bits
 lgb = pytest.importorskip("lightgbm")
 
 N = 400
-BLOCKED = Schedule().tile("batch", "b0", "b1", 32).reorder("b0", "tree", "b1")
-SCHEDULES = {
-    "blocked": BLOCKED.interleave("b1", 4),
-    "vectorized": Schedule().tile("batch", "b0", "b1", 8).reorder("b0", "tree", "b1")
-    .vectorize("b1").represent("sparse"),
-}  # fmt: skip
 
 
 def make_rows(seed=0, missing=0.1):
@@ -87,13 +81,9 @@ def odd_rows(forest, n=400, seed=7):
     return rows
 
 
-def check_booster(booster, X, compiled=(), forest=None, **params):
+def check_booster(booster, X, forest=None, **params):
     """Compare scores, leaves and predictions on given, drawn and odd rows."""
     forest = load_forest(booster) if forest is None else forest
-    modules = []
-    for name in compiled:
-        schedule = None if name == "default" else SCHEDULES[name]
-        modules.append(compile_forest(forest, schedule=schedule))
     for rows in (X, draw_rows(forest, 300, seed=1, missing=0.1), odd_rows(forest)):
         raw = reference_raw(forest, rows)
         params = {"num_threads": 1, **params}
@@ -101,12 +91,8 @@ def check_booster(booster, X, compiled=(), forest=None, **params):
         same_bits(raw, expected.reshape(len(rows), -1))
         same_bits(apply_transform(forest, raw), booster.predict(rows, **params))
         leaves = forest.source_node[reference_leaves(forest, rows)]
-        expected_leaves = booster.predict(rows, pred_leaf=True, **params)
-        expected_leaves = expected_leaves.reshape(len(rows), -1)
-        np.testing.assert_array_equal(leaves, expected_leaves)
-        for module in modules:
-            same_bits(module.predict_raw(rows), expected)
-            np.testing.assert_array_equal(module.apply(rows), expected_leaves)
+        own = booster.predict(rows, pred_leaf=True, **params)
+        np.testing.assert_array_equal(leaves, own.reshape(len(rows), -1))
     return forest
 
 
@@ -155,17 +141,6 @@ def test_objectives(objective, options, boosting):
     check_booster(booster, X)
 
 
-def test_rows_are_float64():
-    X, rng = make_rows(missing=0.0)
-    booster = train(X, make_target(X, rng, "regression"))
-    forest = load_forest(booster)
-    assert forest.input_dtype == np.float64
-    assert forest.accumulator_dtype == np.float64
-    narrow = X.astype(np.float32)
-    expected = booster.predict(narrow, raw_score=True, num_threads=1)
-    same_bits(reference_raw(forest, narrow)[:, 0], expected)
-
-
 def model_text(trees, header="", features=1):
     names = " ".join(f"f{i}" for i in range(features))
     blocks = [f"Tree={i}\n{tree}\n\n" for i, tree in enumerate(trees)]
@@ -177,6 +152,101 @@ def model_text(trees, header="", features=1):
         f"{''.join(blocks)}end of trees\n\nfeature_importances:\n\n"
         "parameters:\n\nend of parameters\n\npandas_categorical:null\n"
     )
+
+
+def missing_types(booster):
+    """Return the missing types of the nodes that have thresholds."""
+    lines = re.findall(r"decision_type=(.*)", booster.model_to_string())
+    kinds = [int(kind) for line in lines for kind in line.split()]
+    return {kind >> 2 for kind in kinds if not kind & 1}
+
+
+MISSING = {
+    "none": ({"use_missing": False}, 0, Missing.NEVER),
+    "zero": ({"zero_as_missing": True}, 1, Missing.ZERO),
+    "nan": ({}, 2, Missing.NAN),
+}
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("missing", MISSING)
+@pytest.mark.parametrize("categories", [(), (3,)], ids=["numbers", "categories"])
+@pytest.mark.parametrize("objective", ["regression", "multiclass"])
+def test_missing_types_and_categories(missing, categories, objective):
+    X, rng = make_rows()
+    y = make_target(X, rng, objective)
+    options, kind, compiled = MISSING[missing]
+    booster = train(
+        X,
+        y,
+        categories=categories,
+        objective=objective,
+        num_class=3 if objective == "multiclass" else 1,
+        cat_smooth=1,
+        min_data_per_group=5,
+        **options,
+    )
+    forest = check_booster(booster, X)
+    assert missing_types(booster) >= {kind}
+    if not categories and missing != "nan":
+        assert set(forest.missing) == {compiled}
+    assert bool((forest.comparison == Comparison.IN).any()) == bool(categories)
+
+
+def test_missing_types_by_feature_become_one():
+    """Features without NaN in training have the type none, the others NaN."""
+    X, rng = make_rows(missing=0.0)
+    y = make_target(X, rng, "regression")
+    X[:, 0][rng.random(N) < 0.2] = np.nan
+    booster = train(X, y)
+    assert missing_types(booster) == {0, 2}
+    forest = check_booster(booster, X)
+    assert set(forest.missing) == {Missing.NAN}
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_categories_of_every_kind(seed):
+    """Unseen, negative, cut, huge and missing categories, sets of several words."""
+    rng = np.random.default_rng(seed)
+    X = rng.integers(0, 90, (N, 2)).astype(float)
+    X[rng.random(N) < 0.05, 0] = np.nan
+    y = np.sin(X[:, 1]) + (np.nan_to_num(X[:, 0]) % 3)
+    booster = train(
+        X, y, categories=(0, 1), cat_smooth=1, min_data_per_group=2, max_bin=255
+    )
+    forest = load_forest(booster)
+    assert (np.diff(forest.category_offset) > 1).any()
+    values = np.array([-1, -0.5, -0.999999, -1e-40, -1.0000001, 0, 0.999, 1.5, 89.99])
+    huge = [90, 95.5, 96, 1e5, 2**24, 2.0**31 - 1, 2.0**31, 2.0**32, 2.0**32 + 1, 1e300]
+    huge += [-(2.0**31), -(2.0**32), np.nan, np.inf, -np.inf]
+    values = np.concatenate([values, huge, np.arange(-3, 99)])
+    rows = rng.choice(values, (1000, 2))
+    check_booster(booster, rows)
+
+
+@pytest.mark.sampled(10)
+@pytest.mark.parametrize("missing", [0, 2, 4, 6, 8, 10])
+@pytest.mark.parametrize(
+    "threshold",
+    [0.0, -0.0, 1e-36, -1e-36, ZERO_THRESHOLD, -ZERO_THRESHOLD, 1e-35, 2e-35, -2e-35],
+)
+def test_thresholds_near_zero(threshold, missing):
+    """LightGBM takes |x| <= kZeroThreshold for 0.0 before any comparison."""
+    trees = [f"num_leaves=2\nnum_cat=0\nsplit_feature=0\nthreshold={threshold!r}\n"]
+    trees[0] += f"decision_type={missing}\nleft_child=-1\nright_child=-2\n"
+    trees[0] += "leaf_value=1 2\nshrinkage=1\n"
+    booster = lgb.Booster(model_str=model_text(trees))
+    forest = load_forest(booster)
+    check_booster(booster, odd_rows(forest, 200), forest)
+
+
+def test_trees_of_one_leaf():
+    X, rng = make_rows()
+    booster = train(X, np.full(N, 3.25))
+    forest = check_booster(booster, X)
+    assert forest.n_nodes == forest.n_trees >= 1
+    booster = train(X, make_target(X, rng, "regression"), min_data_in_leaf=190)
+    check_booster(booster, X)
 
 
 def test_no_trees():
@@ -199,7 +269,7 @@ def test_rounds(boosting):
     for begin, end in [(0, 2), (1, 4), (3, 0), (0, 6), (0, 0)]:
         forest = load_forest(booster, iteration_range=(begin, end))
         rounds = {"start_iteration": begin, "num_iteration": (end or 6) - begin}
-        check_booster(booster, X, (), forest, **rounds)
+        check_booster(booster, X, forest, **rounds)
     for bad in [(0, 7), (-1, 2), (3, 3), (4, 2)]:
         with pytest.raises(InvalidModelError) as info:
             load_forest(booster, iteration_range=bad)
@@ -232,7 +302,7 @@ def test_best_iteration_of_a_booster_that_stopped_early():
     assert saved.content_hash() == forest.content_hash()
     text = booster.model_to_string(num_iteration=-1)
     assert load_forest(text).content_hash() == everything.content_hash()
-    check_booster(lgb.Booster(model_str=text), X, (), everything)
+    check_booster(lgb.Booster(model_str=text), X, everything)
 
 
 def test_best_iteration_of_a_wrapper():
@@ -254,18 +324,9 @@ def test_slope_of_the_sigmoid(sigmoid, keep):
     X, rng = make_rows()
     y = make_target(X, rng, "binary")
     booster = train(X, y, objective="binary", sigmoid=sigmoid, keep=keep)
-    check_booster(booster, X, ())
+    check_booster(booster, X)
     text = booster.model_to_string()
-    check_booster(lgb.Booster(model_str=text), X, (), load_forest(text))
-
-
-def test_custom_objective_gives_raw_scores():
-    def squared(scores, data):
-        return scores - data.get_label(), np.ones(len(scores))
-
-    X, rng = make_rows()
-    booster = train(X, make_target(X, rng, "regression"), objective=squared)
-    assert check_booster(booster, X).outputs.function == "identity"
+    check_booster(lgb.Booster(model_str=text), X, load_forest(text))
 
 
 def test_continued_and_refitted_models():
@@ -366,26 +427,18 @@ def test_categories_of_frames_have_names():
     assert (forest.comparison == Comparison.IN).any()
 
 
-def test_names_of_ordered_categories_belong_to_their_columns():
-    """Its column is no categorical feature, but has a list of names."""
+@pytest.mark.parametrize("sets", [None, ["number"]])
+def test_names_of_ordered_categories_belong_to_their_columns(sets):
+    """An ordered column has names and no sets; another may be the reverse."""
     data, y = frame()
     data["letter"] = data["letter"].cat.as_ordered()
-    model = lgb.LGBMRegressor(n_estimators=2, verbose=-1, n_jobs=1).fit(data, y)
-    names = tuple(f"c{i}" for i in range(6))
-    assert load_forest(model).category_names == ((), names, (), (), (10, 20, 30))
-
-
-def test_names_for_fewer_categories_than_they_are_belong_elsewhere():
-    """An ordered column has names and no categories; another the reverse."""
-    data, y = frame()
-    data["letter"] = data["letter"].cat.as_ordered()
-    data["number"] = data["number"].cat.codes + 4
-    rows = lgb.Dataset(data, y, categorical_feature=["number"])
+    if sets:
+        data["number"] = data["number"].cat.codes + 4
+    rows = lgb.Dataset(data, y, categorical_feature=sets or "auto")
     model = lgb.train({"verbose": -1}, rows, 2)
-    names = tuple(f"c{i}" for i in range(6))
-    assert model.pandas_categorical == [[*names]]
+    names, numbers = tuple(f"c{i}" for i in range(6)), () if sets else (10, 20, 30)
     for forest in load_forest(model), load_forest(model.dump_model()):
-        assert forest.category_names == ((), names, (), (), ())
+        assert forest.category_names == ((), names, (), (), numbers)
         assert forest.category_lists == ()
 
 
@@ -427,10 +480,31 @@ def test_without_knowledge_of_values_lists_are_assigned_if_all_columns_have_one(
     assert named([[2, 3]], ("", ""), 2) == {"category_lists": ((2, 3),)}
 
 
-def test_unfitted_wrapper():
-    assert error_of(InvalidModelError, load_forest, lgb.LGBMRegressor()) == (
-        "This LGBMRegressor is not fitted; call fit before load_forest."
+class Louder(lgb.LGBMRegressor):
+    def predict(self, X):
+        return super().predict(X) + 1
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (Louder(n_estimators=1, n_jobs=1),
+         "Louder overrides predict, so its predictions cannot be reproduced."),
+        (lgb.LGBMRegressor(n_estimators=1, n_jobs=1, pred_early_stop=True),
+         "This LGBMRegressor predicts with pred_early_stop=True, which skips trees; "
+         "call set_params(pred_early_stop=False)."),
+    ],
+    ids=["predict", "early stop"],
+)  # fmt: skip
+def test_wrappers_that_are_refused(model, message):
+    assert error_of(InvalidModelError, load_forest, model) == (
+        f"This {type(model).__name__} is not fitted; call fit before load_forest."
     )
+    X, rng = make_rows()
+    model.fit(X, make_target(X, rng, "regression"))
+    assert error_of(UnsupportedModelError, load_forest, model) == message
+    early = model.set_params(pred_early_stop=False)
+    assert type(model) is Louder or load_forest(early).n_trees == 1
 
 
 def random_tree(rng, features=3):
@@ -481,5 +555,4 @@ def test_random_texts(seed):
     header = "objective=poisson\n" + ("average_output\n" if seed % 2 else "")
     booster = lgb.Booster(model_str=model_text(trees, header, features=3))
     rows = rng.normal(size=(300, 3))
-    compiled = ("default", *SCHEDULES) if seed < 4 else ()
-    check_booster(booster, rows, compiled)
+    check_booster(booster, rows)
