@@ -130,13 +130,21 @@ def test_answers_are_those_of_the_whole_model(kind: str, tmp_path: Path) -> None
     methods = [name for name in METHODS if hasattr(whole, name)]
     fast = loaded(path, *methods, rows=X[:1].astype(np.float64))
     assert not is_ready(whole) and is_ready(fast)
+    many = np.tile(X, (15, 1)).astype(np.float64)
+    many[::7, 2] = np.nan if kind in ("xgboost", "lightgbm", "histogram") else 0.5
+    forms = [many[:1], many[:9], many[:30:3], many, many[:2047]]
+    forms += [np.asfortranarray(many), many[:, ::-1], many[::2]]
+    forms += [rows.astype(np.float32) for rows in forms] if kind != "scaled" else []
     for method in methods:
-        for rows in (X[:1], X[:9], X[:30:3]):
-            rows = rows.astype(np.float64)
-            wanted = getattr(whole, method)(rows)
-            same(getattr(fast, method)(rows), wanted)
-            same(getattr(fast, method)(X=rows), wanted)
-            same(getattr(fast, method)(rows.tolist()), wanted)
+        for rows in forms:
+            found, wanted = getattr(fast, method)(rows), getattr(whole, method)(rows)
+            same(found, wanted)
+            assert found.strides == wanted.strides
+    calls, n_rows = len(methods) * len(forms), sum(map(len, forms)) * len(methods)
+    assert fast.counters()["entry"] == {"calls": calls, "rows": n_rows}
+    for method in methods:
+        for given in ({"X": many[:9]}, {"X": many[:9].tolist()}):
+            same(getattr(fast, method)(**given), getattr(whole, method)(many[:9]))
     assert is_ready(fast)
     for method in methods:
         same(getattr(fast, method)(X[:9]), getattr(whole, method)(X[:9]))
@@ -158,6 +166,7 @@ for rows in (row, [row], [row] * 1000, {name: [row[name]] * 5000 for name in row
 """
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("warms", [True, False])
 @pytest.mark.parametrize("kind", ["forest", "xgboost", "lightgbm", "mappings"])
 def test_only_numpy_and_the_runtime_are_imported(
@@ -234,26 +243,6 @@ def test_all_else_makes_it_whole(what: str, tmp_path: Path) -> None:
     assert {*vars(again)}.isdisjoint({"_before", "_note", "_ready", "_methods"})
 
 
-@pytest.mark.parametrize("kind", MODELS)
-def test_large_batches_in_any_order_are_answered(kind: str, tmp_path: Path) -> None:
-    path = saved(MODELS[kind](), tmp_path)
-    whole = skforge.load(path)
-    methods = [name for name in METHODS if hasattr(whole, name)]
-    fast = loaded(path, *methods, rows=X[:1].astype(np.float64))
-    many = np.tile(X, (15, 1)).astype(np.float64)
-    many[::7, 2] = np.nan if kind in ("xgboost", "lightgbm", "histogram") else 0.5
-    forms = [many, many[:2047], np.asfortranarray(many), many[:, ::-1], many[::2]]
-    forms += [rows.astype(np.float32) for rows in forms[:4]] if kind != "scaled" else []
-    for method in methods:
-        for rows in forms:
-            found, wanted = getattr(fast, method)(rows), getattr(whole, method)(rows)
-            same(found, wanted)
-            assert found.strides == wanted.strides
-    assert is_ready(fast)
-    calls, n_rows = len(methods) * len(forms), sum(map(len, forms)) * len(methods)
-    assert fast.counters()["entry"] == {"calls": calls, "rows": n_rows}
-
-
 def test_the_last_row_of_a_large_batch_is_none_of_its_own(tmp_path: Path) -> None:
     """Linear models of ONNX graphs add a single row's products in another order."""
     skl2onnx = pytest.importorskip("skl2onnx")
@@ -288,18 +277,25 @@ def test_a_batch_with_a_part_that_is_declined_is_answered_whole(tmp_path: Path) 
     assert not is_ready(fast)
 
 
+def same_error(models: tuple[Any, ...], bad: Any) -> None:
+    """Compare the types and texts of what the models raise."""
+    texts = []
+    for one in models:
+        with pytest.raises((ValueError, TypeError)) as caught:
+            one.predict_proba(bad)
+        texts.append((type(caught.value), str(caught.value)))
+    assert texts[0] == texts[1]
+
+
 @pytest.mark.parametrize("bad", [X[:, :3], X[0], [["a"] * 6], np.full((1, 6), np.inf)])
 def test_rows_that_are_refused_have_the_error_of_the_whole_model(
     bad: Any, tmp_path: Path
 ) -> None:
     path = saved(FOREST.fit(X, Y), tmp_path)
-    texts = []
-    for model in (skforge.load(path), loaded(path)):
-        with pytest.raises(ValueError) as caught:
-            model.predict_proba(bad)
-        texts.append((type(caught.value), str(caught.value)))
+    models = skforge.load(path), loaded(path)
+    same_error(models, bad)
+    for model in models:
         same(model.predict_proba(X[:1]), FOREST.predict_proba(X[:1]))
-    assert texts[0] == texts[1]
 
 
 def test_other_arguments_and_methods_that_the_model_lacks(tmp_path: Path) -> None:
@@ -376,12 +372,7 @@ def test_mappings_are_answered_and_refused_alike(tmp_path: Path) -> None:
         same(fast.predict_proba(given), model.predict_proba(pd.DataFrame([given])))
         same(fast.predict_proba(X=given), whole.predict_proba(given))
     for bad in ({"a": "x"}, {**row, "b": "three"}, {}):
-        texts = []
-        for one in (whole, fast):
-            with pytest.raises(skforge.InvalidInputError) as caught:
-                one.predict_proba(bad)
-            texts.append(str(caught.value))
-        assert texts[0] == texts[1]
+        same_error((whole, fast), bad)
     assert is_ready(fast)
     columns = TEXTS[:5].to_dict("list")
     same(fast.predict_proba(columns), model.predict_proba(TEXTS[:5]))
@@ -396,12 +387,7 @@ def test_mappings_are_answered_and_refused_alike(tmp_path: Path) -> None:
         columns = {name: [row[name] for row in rows] for name in row}
         same(fast.predict_proba(columns), whole.predict_proba(rows))
     for bad in ([row, {"a": "x"}], [{**row, "b": "three"}], [row, {}], [row, 3]):
-        texts = []
-        for one in (whole, fast):
-            with pytest.raises((ValueError, TypeError)) as caught:
-                one.predict_proba(bad)
-            texts.append((type(caught.value), str(caught.value)))
-        assert texts[0] == texts[1]
+        same_error((whole, fast), bad)
 
 
 def test_further_keys_are_told_of_once(tmp_path: Path) -> None:
@@ -448,6 +434,7 @@ def of_two_kernels(tmp_path: Path) -> Path:
 
 
 @pytest.mark.usefixtures("alone")
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("kind", [*MODELS, "mappings"])
 def test_what_was_warmed_up_is_linked_and_nothing_else(
     kind: str, tmp_path: Path, linked: list[Any]
