@@ -125,10 +125,13 @@ def test_a_file_answers_frames_and_values(name):
     """By the order of categories; values where it tells their columns."""
     model, frame = trained(name)
     text = model.booster_.model_to_string()
-    for source in (text, model.booster_.dump_model()):
-        module = skforge.compile_forest(source)
-        for which, given in other_frames(frame).items():
-            assert np.array_equal(module.predict(given), model.predict(given)), which
+    module = skforge.compile_forest(text)
+    for which, given in other_frames(frame).items():
+        assert np.array_equal(module.predict(given), model.predict(given)), which
+    dump = skforge.load_forest(model.booster_.dump_model())
+    for field in ("category_names", "category_lists", "feature_names", "threshold"):
+        held = getattr(dump, field), getattr(module.forest, field)
+        assert np.array_equal(*map(repr, held)), field
     file, expected = plain(text).fit(np.zeros(frame.shape)), model.predict(frame)
     if file.forest_.category_lists:
         assert name in ("a number in place", "a flag in place", "fractions")
