@@ -64,48 +64,75 @@ def test_accepts_every_program_of_the_strategy(program: Program) -> None:
 
 # ---------------------------------------------------------------- names
 
-
-def test_a_name_is_bound_once() -> None:
-    assert refused(const(I64), const(I64)) == (
-        "v is bound twice, in '%v: i64 = const 0' of f."
-    )
-    assert refused(const(I64, name="n")) == (
-        "n is bound twice, in '%n: i64 = const 0' of f."
-    )
-    assert refused(params=(N, N)) == "n is bound twice, in the parameters of f."
-
-
-def test_a_name_is_defined_before_it_is_used() -> None:
-    assert refused(lir.Prefetch(X, V), const(I64)) == (
-        "%v is not defined, in 'prefetch l1 @x[%v]' of f."
-    )
-
-
-def test_a_name_ends_with_its_body() -> None:
-    assert refused(lir.If(T, (const(I64),)), lir.Prefetch(X, V)) == (
-        "%v is used outside its body, in 'prefetch l1 @x[%v]' of f."
-    )
-
-
-def test_a_value_is_used_with_the_type_it_was_bound_with() -> None:
-    assert refused(lir.Prefetch(X, Value("a", I64))) == (
-        "%a is used as i64 but bound as f32, in 'prefetch l1 @x[%a]' of f."
-    )
-
-
-def test_a_buffer_is_used_in_its_body_with_its_facts() -> None:
-    scratch = Buffer("s", F32)
-    assert refused(lir.Prefetch(scratch, N)) == (
-        "@s is not defined, in 'prefetch l1 @s[%n]' of f."
-    )
-    assert (
-        refused(lir.If(T, (lir.Alloc(scratch, N),)), lir.Prefetch(scratch, N))
-        == "@s is used outside its body, in 'prefetch l1 @s[%n]' of f."
-    )
-    assert refused(lir.Prefetch(Buffer("x", F64), N)) == (
+SCRATCH = Buffer("s", F32)
+R, R2 = Value("r", F32), Let(A2, lir.Load(X, N))
+P, VAR = Value("p", F32), Value("i", I64)
+LOOP = lir.For(VAR, N, N, N, (), (A,), (P,), (P,), (R,))
+#: Statements, and how what is said of them begins.
+REFUSED = {
+    "bound twice": ((const(I64), const(I64)),
+        "v is bound twice, in '%v: i64 = const 0' of f."),
+    "bound as a parameter": ((const(I64, name="n"),),
+        "n is bound twice, in '%n: i64 = const 0' of f."),
+    "used before": ((lir.Prefetch(X, V), const(I64)),
+        "%v is not defined, in 'prefetch l1 @x[%v]' of f."),
+    "used after its body": ((lir.If(T, (const(I64),)), lir.Prefetch(X, V)),
+        "%v is used outside its body, in 'prefetch l1 @x[%v]' of f."),
+    "another type": ((lir.Prefetch(X, Value("a", I64)),),
+        "%a is used as i64 but bound as f32, in 'prefetch l1 @x[%a]' of f."),
+    "no such buffer": ((lir.Prefetch(SCRATCH, N),),
+        "@s is not defined, in 'prefetch l1 @s[%n]' of f."),
+    "a buffer after its body":
+        ((lir.If(T, (lir.Alloc(SCRATCH, N),)), lir.Prefetch(SCRATCH, N)),
+        "@s is used outside its body, in 'prefetch l1 @s[%n]' of f."),
+    "other facts of a buffer": ((lir.Prefetch(Buffer("x", F64), N),),
         "@x is used with other facts than it was bound with, in "
-        "'prefetch l1 @x[%n]' of f."
-    )
+        "'prefetch l1 @x[%n]' of f."),
+    "a variable after its loop": ((LOOP, lir.Prefetch(X, VAR)),
+        "%i is used outside its body"),
+    "a carried value after its loop": ((LOOP, lir.Store(X, N, P)),
+        "%p is used outside its body"),
+    "a number too few": ((lir.For(VAR, N, N, N, (), (A,), (P,), (), (R,)),),
+        "yields 0 values for 1 results, in "
+        "'%r: f32 = for %i: i64 = %n to %n step %n carry (%p: f32 = %a) {' of f."),
+    "a number of another type": ((lir.For(VAR, N, N, N, (), (A,), (P,), (D,), (R,)),),
+        "%d and %r differ in type: f64, f32, in "),
+    "bounds that differ": ((lir.For(VAR, N, N, J, ()),),
+        "variable and bounds differ in type: i64, i64, i64, i32, in "),
+    "an initial value too many": ((lir.While((A,), (), (), T, (), (), ()),),
+        "1 initial values for 0 carried values, in "),
+    "a number for a test": ((lir.While((), (), (), N, (), (), ()),),
+        "%n is i64, not bool, in "),
+    "one side yields": ((lir.If(T, (), (), (A,), (), (R,)),),
+        "yields 0 values for 1 results, in '%r: f32 = if %t {' of f."),
+    "no case": ((lir.Switch(N, (), (), ()),),
+        "a switch without cases, in 'switch %n {' of f."),
+    "a case that does not yield": ((lir.Switch(N, ((), ()), ((A,),), (R,)),),
+        "1 yields for 2 cases, in '%r: f32 = switch %n {' of f."),
+    "named of nothing": ((lir.Named("is_leaf", (V,), (), (), ()),),
+        "%v is not defined, in 'is_leaf(%v)' of f."),
+    "named gives nothing": ((lir.Named("is_leaf", (N,), (), (A2,), (R,)),),
+        "%a2 is not defined, in '%r: f32 = is_leaf(%n)' of f."),
+    "named gives another type": ((lir.Named("is_leaf", (N,), (), (T,), (R,)),),
+        "%t and %r differ in type: bool, f32, in '%r: f32 = is_leaf(%n)' of f."),
+    "named gives too few": ((lir.Named("is_leaf", (), (R2,), (), (R,)),),
+        "0 values for 1 results, in '%r: f32 = is_leaf(@x)' of f."),
+    "named binds twice":
+        ((lir.Named("is_leaf", (), (Let(V, lir.Load(X, N)),) * 2, (), ()),),
+        "v is bound twice, in '%v: i64 = load @x[%n]' of f."),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_names_bodies_and_values_that_do_not_fit(case: str) -> None:
+    body, text = REFUSED[case]
+    assert refused(*body).startswith(text)
+
+
+def test_loops_and_named_operations_give_their_values() -> None:
+    accepted(LOOP, lir.Store(X, N, R))
+    named = lir.Named("load_threshold", (N,), (R2,), (A2,), (R,))
+    accepted(named, lir.Store(X, N, R), lir.Store(X, N, A2))
 
 
 # ---------------------------------------------------------------- types
@@ -211,71 +238,6 @@ def test_masks_and_planes_are_not_stored() -> None:
     )
     assert refused(lir.Store(X, N, D)) == (
         "stores f64 in a f32 buffer, in 'store @x[%n] = %d' of f."
-    )
-
-
-# ---------------------------------------------------------------- control
-
-
-def test_carried_values_agree_in_number_and_type() -> None:
-    i, p, r = Value("i", I64), Value("p", F32), Value("r", F32)
-    assert refused(lir.For(i, N, N, N, (), (A,), (p,), (), (r,))) == (
-        "yields 0 values for 1 results, in "
-        "'%r: f32 = for %i: i64 = %n to %n step %n carry (%p: f32 = %a) {' of f."
-    )
-    assert refused(lir.For(i, N, N, N, (), (A,), (p,), (D,), (r,))).startswith(
-        "%d and %r differ in type: f64, f32, in "
-    )
-    assert refused(lir.For(i, N, N, J, ())).startswith(
-        "variable and bounds differ in type: i64, i64, i64, i32, in "
-    )
-    assert refused(lir.While((A,), (), (), T, (), (), ())).startswith(
-        "1 initial values for 0 carried values, in "
-    )
-    assert refused(lir.While((), (), (), N, (), (), ())).startswith(
-        "%n is i64, not bool, in "
-    )
-    accepted(lir.For(i, N, N, N, (), (A,), (p,), (p,), (r,)), lir.Store(X, N, r))
-
-
-def test_what_a_loop_binds_ends_with_it() -> None:
-    i, p, r = Value("i", I64), Value("p", F32), Value("r", F32)
-    loop = lir.For(i, N, N, N, (), (A,), (p,), (p,), (r,))
-    assert refused(loop, lir.Prefetch(X, i)).startswith("%i is used outside its body")
-    assert refused(loop, lir.Store(X, N, p)).startswith("%p is used outside its body")
-
-
-def test_both_sides_of_a_branch_yield() -> None:
-    r = Value("r", F32)
-    assert refused(lir.If(T, (), (), (A,), (), (r,))) == (
-        "yields 0 values for 1 results, in '%r: f32 = if %t {' of f."
-    )
-    assert refused(lir.Switch(N, (), (), ())) == (
-        "a switch without cases, in 'switch %n {' of f."
-    )
-    assert refused(lir.Switch(N, ((), ()), ((A,),), (r,))) == (
-        "1 yields for 2 cases, in '%r: f32 = switch %n {' of f."
-    )
-
-
-def test_named_operations_name_what_their_code_gives() -> None:
-    r, load = Value("r", F32), Let(A2, lir.Load(X, N))
-    named = lir.Named("load_threshold", (N,), (load,), (A2,), (r,))
-    accepted(named, lir.Store(X, N, r), lir.Store(X, N, A2))
-    assert refused(lir.Named("is_leaf", (V,), (), (), ())) == (
-        "%v is not defined, in 'is_leaf(%v)' of f."
-    )
-    assert refused(lir.Named("is_leaf", (N,), (), (A2,), (r,))) == (
-        "%a2 is not defined, in '%r: f32 = is_leaf(%n)' of f."
-    )
-    assert refused(lir.Named("is_leaf", (N,), (), (T,), (r,))) == (
-        "%t and %r differ in type: bool, f32, in '%r: f32 = is_leaf(%n)' of f."
-    )
-    assert refused(lir.Named("is_leaf", (), (load,), (), (r,))) == (
-        "0 values for 1 results, in '%r: f32 = is_leaf(@x)' of f."
-    )
-    assert refused(lir.Named("is_leaf", (), (Let(V, lir.Load(X, N)),) * 2, (), ())) == (
-        "v is bound twice, in '%v: i64 = load @x[%n]' of f."
     )
 
 
@@ -392,6 +354,7 @@ def test_what_hosts_do_around_launches() -> None:
 
 
 def test_types_of_parameters() -> None:
+    assert refused(params=(N, N)) == "n is bound twice, in the parameters of f."
     assert refused(params=(Value("v", Vec(F32, 4)),)) == (
         "%v is vec<f32, 4>, not a number, in the parameters of f."
     )

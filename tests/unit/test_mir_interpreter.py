@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -134,56 +136,123 @@ def final(schedule: Schedule, reduction: str = "fast") -> mir.Function:
     return stages_of(hir)["expand-walks"]
 
 
-def test_unchecked_hops_past_a_leaf_are_refused() -> None:
-    function = stages_of(hir_of(FOREST, Schedule()))["unroll-loops"]
+def unrolled(stmt: mir.Stmt) -> mir.Stmt:
+    if isinstance(stmt, mir.Let) and isinstance(stmt.op, mir.WalkDecisionTree):
+        return replace(stmt, op=replace(stmt.op, unroll=2))
+    return stmt
 
-    def unroll(stmt: mir.Stmt) -> mir.Stmt:
-        if isinstance(stmt, mir.Let) and isinstance(stmt.op, mir.WalkDecisionTree):
-            return replace(stmt, op=replace(stmt.op, unroll=2))
-        return stmt
 
-    body = map_statements(function.body, unroll)
-    assert refusal(replace(function, body=body), Schedule()) == (
+def cut(stmt: mir.Stmt) -> mir.Stmt | mir.Body:
+    """Leave the loop of a walk out, so that it ends too early."""
+    if isinstance(stmt, mir.WalkLoop):
+        return ()
+    if isinstance(stmt, mir.Let) and isinstance(stmt.op, mir.GetLeafValue):
+        return replace(stmt, op=replace(stmt.op, nodes=("%p.n0",)))
+    return stmt
+
+
+def shared(stmt: mir.Stmt) -> mir.Stmt:
+    if isinstance(stmt, mir.Reduce):
+        return replace(stmt, indices=(mir.Affine(), *stmt.indices[1:]))
+    return stmt
+
+
+def smaller(stmt: mir.Stmt) -> mir.Stmt:
+    if isinstance(stmt, mir.CacheRows):
+        return replace(stmt, rows=replace(stmt.rows, bounds=(mir.Bound(1),)))
+    return stmt
+
+
+def longer(root: str, extra: Any) -> Callable[[mir.Loop], mir.Loop]:
+    more = (mir.Bound(extra, mir.Affine(constant=-1)),)
+    return lambda loop: (
+        replace(loop, bounds=more, trip_count=None) if loop.root == root else loop
+    )
+
+
+def cut_short(loop: mir.Loop) -> mir.Loop:
+    return replace(loop, remainder=())
+
+
+CODES = Schedule().tile("batch", "b0", "b1", 2).reorder("b0", "tree", "b1")
+CODES = CODES.quantize("b0")
+TESTS = Schedule().tile("batch", "b0", "b1", 64).reorder("b0", "tree", "b1")
+TESTS = TESTS.vectorize("b1").cache_predicates("b0").represent("bitsliced")
+
+
+def without_tables(stmt: mir.Stmt) -> mir.Stmt | mir.Body:
+    made = isinstance(stmt, (mir.QuantizeRows, mir.EvaluatePredicates))
+    return () if made else stmt
+
+
+def one_row(stmt: mir.Stmt) -> mir.Stmt:
+    if isinstance(stmt, (mir.QuantizeRows, mir.EvaluatePredicates)):
+        one = replace(stmt.rows, bounds=(mir.Bound(1),))
+        return replace(stmt, rows=one)
+    return stmt
+
+
+def one_tree(stmt: mir.Stmt) -> mir.Stmt:
+    if isinstance(stmt, mir.EvaluatePredicates):
+        return replace(stmt, trees=mir.Range(mir.Affine(), (mir.Bound(1),)))
+    return stmt
+
+
+def each(change: Callable[[mir.Stmt], Any]) -> Callable[[mir.Body], mir.Body]:
+    return lambda body: map_statements(body, change)
+
+
+def loops(change: Callable[[mir.Loop], mir.Loop]) -> Callable[[mir.Body], mir.Body]:
+    return lambda body: map_loops(body, change)
+
+
+#: A schedule, a change of its body, and how what is said of it begins.
+REFUSED = {
+    "an unchecked hop": (Schedule(), each(unrolled),
         "an unchecked hop goes past a leaf in:\n"
         "  %p = walk_decision_tree([%t], [rows[batch]]) "
         "<depth = 1..2, unroll_depth = 2>\n"
-        "at batch = 0, tree = 0"
-    )
-
-
-def test_missing_leaf_checks_are_refused() -> None:
-    """Without its walk loop, a walk ends too early."""
-    function = final(Schedule())
-
-    def cut(stmt: mir.Stmt) -> mir.Stmt | mir.Body:
-        if isinstance(stmt, mir.WalkLoop):
-            return ()
-        if isinstance(stmt, mir.Let) and isinstance(stmt.op, mir.GetLeafValue):
-            return replace(stmt, op=replace(stmt.op, nodes=("%p.n0",)))
-        return stmt
-
-    body = map_statements(function.body, cut)
-    assert refusal(replace(function, body=body), Schedule()) == (
+        "at batch = 0, tree = 0"),
+    "no leaf check": (Schedule(), each(cut),
         "a walk ended before its leaf in:\n"
         "  %p = get_leaf_value([%t], [%p.n0])\n"
-        "at batch = 0, tree = 0"
-    )
-
-
-def test_races_are_refused() -> None:
-    function = final(PARALLEL)
-
-    def share(stmt: mir.Stmt) -> mir.Stmt:
-        if isinstance(stmt, mir.Reduce):
-            return replace(stmt, indices=(mir.Affine(), *stmt.indices[1:]))
-        return stmt
-
-    body = map_statements(function.body, share)
-    text = refusal(replace(function, body=body), PARALLEL)
-    assert text.startswith(
+        "at batch = 0, tree = 0"),
+    "a race": (PARALLEL, each(shared),
         "parallel iterations meet in result_1[0, 0, 0] in:\n"
-        '  reduce(result_1[0, batch], %p) <"+", any>\n'
-    )
+        '  reduce(result_1[0, batch], %p) <"+", any>\n'),
+    "groups": (Schedule().reorder("tree", "batch").interleave("batch", 2),
+        loops(cut_short),
+        "a group is cut short in:\n  for batch in 0 to rows groups of 2:"),
+    "no such tree": (Schedule(), loops(longer("tree", 5)),
+        "there is no tree 4 in:\n  %t = get_tree(%model, tree)\n"
+        "at batch = 0, tree = 4"),
+    "no such row": (Schedule(), loops(longer("batch", BatchLength())),
+        "result has 3 elements there, not 3 : 4 in:\n"
+        "  result[batch : batch + 1] = base\n"
+        "at batch = 3"),
+    "a row beside the cache":
+        (Schedule().tile("batch", "b0", "b1", 2).cache("b0"), each(smaller),
+        "row 1 is not in the cache of ((0, 1),) in:\n"
+        "  %p.end = while any not is_leaf([%t], [%p.at]) from [%p.n0]:\n"
+        "    %p.at = traverse_tree_tile([%t], [%p.at], [rows[b0 + b1]]) <checked>\n"
+        "at b0 = 0, b1 = 1, tree = 0"),
+    "no codes": (CODES, each(without_tables), "there is no row 0 in %codes in:\n"),
+    "few codes": (CODES, each(one_row), "there is no row 1 in %codes in:\n"),
+    "no predicates": (TESTS, each(without_tables), "there is no row 2 in %tests in:\n"),
+    "predicates of a row": (TESTS, each(one_row), "there is no row 2 in %tests in:\n"),
+    "predicates of a tree": (TESTS, each(one_tree), "there is no tree 1 in %tests in:"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_compiled_code_must_not_do_is_refused(case: str) -> None:
+    schedule, change, text = REFUSED[case]
+    hir = hir_of(FOREST, schedule, "fast")
+    whole = case == "an unchecked hop"  # of a walk that is not expanded
+    function = stages_of(hir)["unroll-loops" if whole else "expand-walks"]
+    interpret_mir(function, hir, draw_values(FOREST, 3))
+    changed = replace(function, body=change(function.body))
+    assert refusal(changed, schedule).startswith(text)
 
 
 def test_atomic_adds_may_meet() -> None:
@@ -224,104 +293,6 @@ def test_leaves_nobody_stored_are_poison() -> None:
     shorter = replace(function, body=map_loops(function.body, short))
     result = interpret_mir(shorter, hir, draw_values(FOREST, 3))
     assert np.isnan(result).all()
-
-
-def test_groups_are_not_cut_short() -> None:
-    schedule = Schedule().reorder("tree", "batch").interleave("batch", 2)
-
-    def forget(loop: mir.Loop) -> mir.Loop:
-        return replace(loop, remainder=())
-
-    function = final(schedule)
-    body = map_loops(function.body, forget)
-    assert refusal(replace(function, body=body), schedule) == (
-        "a group is cut short in:\n  for batch in 0 to rows groups of 2:"
-    )
-
-
-def test_rows_and_trees_out_of_range_are_refused() -> None:
-    schedule = Schedule()
-
-    def longer(loop: mir.Loop) -> mir.Loop:
-        extra = BatchLength() if loop.root == "batch" else 5
-        more = (mir.Bound(extra, mir.Affine(constant=-1)),)
-        return replace(loop, bounds=more, trip_count=None)
-
-    def only(root: str):  # type: ignore[no-untyped-def]
-        return lambda loop: longer(loop) if loop.root == root else loop
-
-    function = final(schedule)
-    trees = replace(function, body=map_loops(function.body, only("tree")))
-    assert refusal(trees, schedule) == (
-        "there is no tree 4 in:\n  %t = get_tree(%model, tree)\nat batch = 0, tree = 4"
-    )
-    rows = replace(function, body=map_loops(function.body, only("batch")))
-    assert refusal(rows, schedule) == (
-        "result has 3 elements there, not 3 : 4 in:\n"
-        "  result[batch : batch + 1] = base\n"
-        "at batch = 3"
-    )
-
-
-def test_rows_must_be_in_the_cache_around_them() -> None:
-    schedule = Schedule().tile("batch", "b0", "b1", 2).cache("b0")
-    function = final(schedule)
-
-    def smaller(stmt: mir.Stmt) -> mir.Stmt:
-        if isinstance(stmt, mir.CacheRows):
-            one = (mir.Bound(1),)
-            return replace(stmt, rows=replace(stmt.rows, bounds=one))
-        return stmt
-
-    body = map_statements(function.body, smaller)
-    assert refusal(replace(function, body=body), schedule) == (
-        "row 1 is not in the cache of ((0, 1),) in:\n"
-        "  %p.end = while any not is_leaf([%t], [%p.at]) from [%p.n0]:\n"
-        "    %p.at = traverse_tree_tile([%t], [%p.at], [rows[b0 + b1]]) <checked>\n"
-        "at b0 = 0, b1 = 1, tree = 0"
-    )
-
-
-CODES = Schedule().tile("batch", "b0", "b1", 2).reorder("b0", "tree", "b1")
-CODES = CODES.quantize("b0")
-TESTS = Schedule().tile("batch", "b0", "b1", 64).reorder("b0", "tree", "b1")
-TESTS = TESTS.vectorize("b1").cache_predicates("b0").represent("bitsliced")
-
-
-def without_tables(stmt: mir.Stmt) -> mir.Stmt | mir.Body:
-    made = isinstance(stmt, (mir.QuantizeRows, mir.EvaluatePredicates))
-    return () if made else stmt
-
-
-def one_row(stmt: mir.Stmt) -> mir.Stmt:
-    if isinstance(stmt, (mir.QuantizeRows, mir.EvaluatePredicates)):
-        one = replace(stmt.rows, bounds=(mir.Bound(1),))
-        return replace(stmt, rows=one)
-    return stmt
-
-
-def one_tree(stmt: mir.Stmt) -> mir.Stmt:
-    if isinstance(stmt, mir.EvaluatePredicates):
-        return replace(stmt, trees=mir.Range(mir.Affine(), (mir.Bound(1),)))
-    return stmt
-
-
-@pytest.mark.parametrize(
-    ("schedule", "change", "why"),
-    [
-        (CODES, without_tables, "there is no row 0 in %codes"),
-        (CODES, one_row, "there is no row 1 in %codes"),
-        (TESTS, without_tables, "there is no row 2 in %tests"),
-        (TESTS, one_row, "there is no row 2 in %tests"),
-        (TESTS, one_tree, "there is no tree 1 in %tests"),
-    ],
-)
-def test_codes_and_predicates_must_be_those_of_the_walk(schedule, change, why):
-    function = final(schedule)
-    hir = hir_of(FOREST, schedule, "fast")
-    interpret_mir(function, hir, draw_values(FOREST, 3))
-    body = map_statements(function.body, change)
-    assert refusal(replace(function, body=body), schedule).startswith(f"{why} in:\n")
 
 
 def test_codes_of_another_copy_are_refused() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -28,17 +26,13 @@ from skforge.compiler.layouts.bitsliced.predicate_table import (
     SPARE_LINES,
     PredicateTable,
     plan_predicates,
-    refusal,
     search_bits,
 )
 from skforge.compiler.passes.hir import normalize_predicates
-from skforge.exceptions import ScheduleError
 from skforge.forest.arrays import Comparison, Missing
 from skforge.forest.forest import Forest
 from skforge.forest.reference import evaluate_predicates
-from tests.exactness.forests import drawn
 from tests.exactness.sliced import COUNTS, counted
-from tests.refusals import error_of
 from tests.strategies_forest import NUMERIC, edge_rows, random_forest
 
 #: lanes and levels as targets have them: AVX-512, AVX2, SSE; float32 and float64
@@ -217,6 +211,7 @@ def test_every_number_of_thresholds(lanes, levels, comparison, sides):
     )
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("comparison", [Comparison.LT, Comparison.LE])
 @pytest.mark.parametrize("sides", ["left", "right", "mixed"])
 @pytest.mark.parametrize("infinite", [False, True])
@@ -228,6 +223,7 @@ def test_buckets(comparison: Comparison, sides: str, infinite: bool) -> None:
         assert {*found.tolist()} >= {BUCKETS + 8}
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("comparison", [Comparison.LT, Comparison.LE])
 @pytest.mark.parametrize("sides", ["left", "right", "mixed"])
 @pytest.mark.parametrize("infinite", [False, True])
@@ -366,33 +362,3 @@ def test_missing_values_cost_nothing_where_they_go_one_way() -> None:
     assert never.missing == Missing.NEVER
     zero = plan_predicates(counted((3, 20), missing=Missing.ZERO), AVX512)
     assert zero.missing == Missing.ZERO
-
-
-def test_refused() -> None:
-    made = drawn(6, 5)
-    mixed = made.missing.copy()
-    mixed[0] = Missing.ZERO
-    equal = made.comparison.copy()
-    equal[0] = Comparison.EQ
-    refused = {
-        "missing": replace(made, missing=mixed),
-        "comparison": replace(made, comparison=equal),
-    }
-    texts = {
-        "missing": (
-            "the forest treats missing values in several ways, which cache_predicates "
-            "does not support; leave it out."
-        ),
-        "comparison": (
-            "the forest tests for equality, which cache_predicates does not support; "
-            "leave it out."
-        ),
-    }
-    assert refusal(made) is None
-    for what, forest in refused.items():
-        assert refusal(forest) == texts[what]
-        assert error_of(ScheduleError, plan_predicates, forest, AVX512) == texts[what]
-
-
-def test_no_kind_of_search_is_that_of_categories() -> None:
-    assert predicate_table.CATEGORY > 8
