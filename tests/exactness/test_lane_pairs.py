@@ -18,13 +18,12 @@ from skforge.modules.compiled import compile_forest
 from skforge.schedule.families import pairs_schedule
 from tests.exactness.checks import (
     assert_same_bits,
-    check_exact,
     emitted,
     expected,
     interpreted,
     raw_of,
 )
-from tests.exactness.forests import MAKERS, drawn, forest
+from tests.exactness.forests import drawn, forest
 from tests.strategies_forest import edge_rows, random_forest
 from tests.turns import random_test
 
@@ -32,25 +31,6 @@ PAIRS = pairs_schedule()
 #: A CPU that looks bytes up in whole registers, whatever this machine is.
 V4 = Target.x86_64("v4")
 VBMI = replace(V4, features=f"{V4.features},+avx512vbmi")
-TAKEN = [
-    name
-    for name in MAKERS
-    if name not in ("leaves", "one leaf", "no trees", "wide records")
-]
-#: Whole tiles of rows, and those that end within one.
-SIZES = (0, 1, 2, 3, 7, 8, 9, 13, 16, 65)
-
-
-@pytest.mark.sampled(9)
-@pytest.mark.parametrize("name", TAKEN)
-def test_forests(name: str) -> None:
-    """Whatever this machine does with tiles of eight rows."""
-    check_exact(name, PAIRS, batches=SIZES, apply=True)
-
-
-@pytest.mark.parametrize("name", ["scalar", "multiclass", "vector 3"])
-def test_threads_share_tiles(name: str) -> None:
-    check_exact(name, PAIRS, n_jobs=3)
 
 
 @pytest.mark.sampled(5)

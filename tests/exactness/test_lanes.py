@@ -25,72 +25,35 @@ from tests.exactness.checks import (
     interpreted,
     levels,
     raw_of,
-    rounding_bound,
 )
 from tests.exactness.forests import ALL_MISSING, MAKERS, drawn, forest
+from tests.exactness.test_layouts import REFUSED
 from tests.strategies_forest import edge_rows, random_forest
-from tests.turns import in_turns, random_test
+from tests.turns import random_test
 
 LANES = Schedule().quantize("batch").vectorize("tree").represent("lanes")
-IN_BLOCKS = (
-    Schedule()
-    .tile("batch", "b0", "b1", 8)
-    .parallel("b0")
-    .quantize("b1")
-    .vectorize("tree")
-    .represent("lanes")
-)
 PARALLEL = lanes_schedule(parallel=True)
-#: All but forests of leaves and of too many columns.
-TAKEN = [
-    name
-    for name in MAKERS
-    if name not in ("leaves", "one leaf", "no trees", "wide records")
-]
+TAKEN = [name for name in MAKERS if name not in REFUSED["lanes"]]
 SIZES = (0, 1, 2, 65)
 
 
-@pytest.fixture(params=["cheapest", "levels", "masks"])
+@pytest.fixture(params=["levels", "masks"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Evaluate top levels, or all nodes wherever that is possible."""
-    if request.param != "cheapest":
 
-        def chosen(made, shape):
-            small = lanes.leaf_counts(made).max() <= lane_masks.MOST_LEAVES
-            one_bank = shape.tables * shape.lanes <= lane_levels.BANK
-            return request.param == "masks" and small and one_bank
+    def chosen(made, shape):
+        small = lanes.leaf_counts(made).max() <= lane_masks.MOST_LEAVES
+        one_bank = shape.tables * shape.lanes <= lane_levels.BANK
+        return request.param == "masks" and small and one_bank
 
-        monkeypatch.setattr(lanes, "masks_are_cheaper", chosen)
+    monkeypatch.setattr(lanes, "masks_are_cheaper", chosen)
     return request.param
 
 
-@pytest.mark.sampled(11)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("name", TAKEN)
 def test_forests(name: str, way: str) -> None:
-    check_exact(name, LANES, batches=SIZES, apply=way == "cheapest")
-
-
-@pytest.mark.parametrize("name", ["multiclass", "scalar", "double categories"])
-def test_rows_in_parallel(name: str) -> None:
-    check_exact(name, IN_BLOCKS, n_jobs=3)
-    check_exact(name, PARALLEL, n_jobs=3, apply=True)
-
-
-@pytest.mark.sampled(6)
-@pytest.mark.parametrize(
-    ("name", "level"),
-    in_turns(
-        [
-            *("extremes", "double categories", "zero missing"),
-            *("vector 10", "double", "deep"),
-        ],
-        ["v2", "v3", "v4"],
-    ),
-)
-def test_x86_64_levels(level: str, name: str, way: str) -> None:
-    if level not in levels():
-        pytest.skip(f"this machine does not run x86-64-{level}")
-    check_exact(name, LANES, target=levels()[level], batches=(1, 65))
+    check_exact(name, LANES, batches=SIZES)
 
 
 @pytest.mark.sampled(8)
@@ -176,14 +139,6 @@ def test_aarch64_code_is_emitted(name: str, way: str) -> None:
     assert int.from_bytes(code[18:20], "little") == 183
 
 
-def test_fast_sums_are_within_their_bound() -> None:
-    for name in ("multiclass", "vector 3", "averaged"):
-        module = compile_forest(forest(name), LANES, reduction="fast")
-        rows, raw, _ = expected(name)
-        error = np.abs(raw_of(module, rows).astype(np.float64) - raw)
-        assert (error <= rounding_bound(forest(name), rows)).all()
-
-
 def check_random(data: st.DataObject) -> None:
     made = data.draw(random_forest(max_trees=7))
     rows = edge_rows(made, data.draw(st.integers(0, 20)), seed=1)
@@ -200,41 +155,6 @@ def check_random(data: st.DataObject) -> None:
 
 
 test_random_forests = pytest.mark.usefixtures("way")(random_test(check_random, 3, 1000))
-
-
-def refused(schedule: Schedule, name: str = "scalar", reduction: str = "exact") -> str:
-    with pytest.raises(ScheduleError) as error:
-        compile_forest(forest(name), schedule, reduction=reduction)
-    return str(error.value).partition("\n")[0]
-
-
-def test_refusals() -> None:
-    assert refused(LANES, "leaves") == (
-        'represent("lanes") does not take a forest of single leaves; use '
-        'represent("sparse").'
-    )
-    wide = refused(LANES, "wide records")
-    assert wide.startswith('represent("lanes") does not take ')
-    assert wide.endswith(
-        " columns of codes, more than 1024; use another representation."
-    )
-    assert refused(LANES, reduction="reproducible") == (
-        'represent("lanes") sums floats in model order; use reduction="exact" or '
-        "another representation."
-    )
-    assert refused(LANES.reorder_trees()) == (
-        'vectorize("tree") takes one row at a time and adds its trees in the order of '
-        "the model, with exact or fast reduction; leave out reorder_trees and loops "
-        "that take several rows."
-    )
-    assert refused(Schedule().quantize("batch").represent("lanes")) == (
-        'represent("lanes") takes one row through all trees at once; quantize the '
-        "loop over rows and vectorize the loop over trees in it."
-    )
-    assert refused(Schedule().quantize("batch").vectorize("tree")) == (
-        'represent("sparse") does not put trees in lanes; use represent("lanes") '
-        "where a loop over trees is vectorised."
-    )
 
 
 @pytest.mark.sampled(9)

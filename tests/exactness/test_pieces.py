@@ -28,22 +28,13 @@ from tests.exactness.checks import (
     raw_of,
 )
 from tests.exactness.forests import MAKERS, forest
-from tests.exactness.test_tiles import KINDS, trained
+from tests.exactness.test_layouts import KINDS, REFUSED
+from tests.exactness.test_tiles import trained
 from tests.strategies_forest import edge_rows, random_forest
 from tests.turns import in_turns, random_test
 
 EDGES = (0, 1, 15, 16, 17, 127, 128, 129, 513)
-
-#: Forests with categories, with more columns of codes than a row has, or with none.
-REFUSED = (
-    "categories",
-    "double categories",
-    "wide records",
-    "leaves",
-    "one leaf",
-    "no trees",
-)
-NAMES = [name for name in MAKERS if name not in REFUSED]
+NAMES = [name for name in MAKERS if name not in REFUSED["pieces"]]
 
 
 @pytest.fixture
@@ -54,21 +45,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", NAMES)
-def test_forests(name: str) -> None:
-    check_exact(name, pieces_schedule(128), batches=EDGES, apply=True)
-
-
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("name", NAMES)
 def test_small_pieces(name: str, small: None) -> None:
     check_exact(name, pieces_schedule(512), batches=EDGES, apply=True)
     check_exact(name, pieces_schedule(48), batches=EDGES, n_jobs=2)
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_forests_that_are_refused(name: str) -> None:
-    with pytest.raises(ScheduleError, match=r'represent\("pieces"\) cannot compare'):
-        compile_forest(forest(name), pieces_schedule())
 
 
 @pytest.mark.sampled(3)
@@ -92,20 +71,6 @@ def test_no_access_is_out_of_bounds(name: str, small: None) -> None:
     for n in (1, 37):
         found = interpreted(forest(name), pieces_schedule(32), rows[:n])
         assert_same_bits(found, raw[:n], (name, n))
-
-
-def test_parts_of_trees() -> None:
-    schedule = (
-        Schedule()
-        .tile("batch", "b0", "b1", 32)
-        .tile("tree", "t0", "t1", 3)
-        .reorder("b0", "t0", "t1", "b1")
-        .quantize("b0")
-        .vectorize("b1")
-        .represent("pieces")
-    )
-    for name in ("deep", "multiclass", "vector 3", "any missing"):
-        check_exact(name, schedule, batches=EDGES)
 
 
 def check_random(made: Forest, most: int) -> None:

@@ -16,6 +16,7 @@ from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 from skforge.forest.arrays import Missing
 from skforge.modules.compiled import compile_forest
+from skforge.schedule import families
 from skforge.schedule.directives import Interleave, Unroll
 from skforge.schedule.schedule import Schedule
 from tests import toy_blocks, toy_representation
@@ -131,6 +132,76 @@ def test_those_that_predict_are_named() -> None:
 def test_loops_of_another_interface_are_refused(schedule, message):
     with pytest.raises(ScheduleError) as error:
         driver.build_hir(forest("scalar"), schedule, "exact")
+    assert error.value.why == message
+
+
+TILES = COMPLETE.quantize("b0").represent("tiles")
+ROWS = LANES.tile_nodes(7, "complete").represent("tiles")
+ORDER = 'sums floats in model order; use reduction="exact" or another representation.'
+BY_VALUES = (
+    'represent("tiles") compares values of rows unless they are quantised, which '
+    "this forest does not allow, because it has {}; mark the loop over blocks of rows "
+    "with quantize."
+)
+#: What a layout refuses of a forest and a way to add, or of other directives.
+REFUSED = {
+    "lanes of leaves": ("leaves", LANES.represent("lanes"), "exact",
+        'represent("lanes") does not take a forest of single leaves; use '
+        'represent("sparse").'),
+    "lanes of many columns": ("wide records", LANES.represent("lanes"), "exact",
+        'represent("lanes") does not take 1370 columns of codes, more than 1024; use '
+        "another representation."),
+    "fixed-point lanes": ("scalar", LANES.represent("lanes"), "reproducible",
+        f'represent("lanes") {ORDER}'),
+    "lanes in another order": ("scalar", LANES.represent("lanes").reorder_trees(),
+        "exact",
+        'vectorize("tree") takes one row at a time and adds its trees in the order of '
+        "the model, with exact or fast reduction; leave out reorder_trees and loops "
+        "that take several rows."),
+    "fixed-point tiles": ("scalar", TILES, "reproducible",
+        f'represent("tiles") {ORDER}'),
+    "tiles of single nodes": ("scalar",
+        BLOCKS.quantize("b0").vectorize("b1").represent("tiles"), "exact",
+        'represent("tiles") needs tile_nodes(7, "complete") or '
+        'tile_nodes(15, "complete").'),
+    "padded tiles": ("deep", TILES.pad_trees(), "exact",
+        'represent("tiles") ends a walk at its leaf; leave out pad_trees and '
+        "unroll_walk."),
+    "tiles of many columns": ("wide records", TILES, "exact",
+        'represent("tiles") holds a row of at most 128 codes in registers, but this '
+        "forest has 1369 columns; leave quantize out, or use another representation."),
+    "tiles of many trees by row": (1025, ROWS, "exact",
+        'represent("tiles") takes a row through at most 1024 trees at once, but this '
+        "forest has 1025; use blocks of rows."),
+    "tiles of odd blocks": ("scalar", families.tiled_schedule(40), "exact",
+        'represent("tiles") takes blocks whose size is a multiple of 16 rows, at most '
+        "4096; this schedule has blocks of 40."),
+    "values of sets": ("categories", COMPLETE.represent("tiles"), "exact",
+        BY_VALUES.format("tests for categories")),
+    "values that are zero": ("any missing", COMPLETE.represent("tiles"), "exact",
+        BY_VALUES.format(
+            "zeros that count as missing, or several rules for missing values")),
+    "values of many features": ("wide records", COMPLETE.represent("tiles"), "exact",
+        BY_VALUES.format("1048576 features")),
+    "tiles of predicates": ("scalar",
+        COMPLETE.cache_predicates("b0").represent("tiles"), "exact",
+        'represent("tiles") compares codes or values of rows, so it does not work '
+        "with cache_predicates; mark the loop over blocks of rows with quantize or "
+        "with nothing."),
+    "tiles of trees in parallel": ("scalar",
+        COMPLETE.parallel("tree").represent("tiles"), "exact",
+        'represent("tiles") needs serial tree loops over all trees inside it and one '
+        "vectorised loop over the block's rows inside those."),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_a_layout_cannot_express_is_refused(case: str) -> None:
+    name, schedule, reduction, message = REFUSED[case]
+    made = drawn(name, 1) if isinstance(name, int) else forest(name)
+    with pytest.raises(ScheduleError) as error:
+        hir = driver.build_hir(made, schedule, reduction)
+        driver.lower(hir, Target.x86_64("v3"))
     assert error.value.why == message
 
 
