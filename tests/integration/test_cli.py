@@ -34,14 +34,8 @@ ROOT = Path(__file__).parents[2]
 # -- options ----------------------------------------------------------------------
 
 
-def test_runs_as_a_module():
-    command = [sys.executable, "-m", "skforge", "--version"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    assert (done.returncode, done.stdout, done.stderr) == (
-        0,
-        f"skforge {skforge.__version__}\n",
-        "",
-    )
+def test_the_version(run):
+    assert run("--version") == (0, f"skforge {skforge.__version__}\n", "")
 
 
 @pytest.mark.parametrize("cache", ["on", "off"])
@@ -196,12 +190,27 @@ def of_categories(tmp_path):
     return model, tmp_path / "rows.csv"
 
 
-def test_bench_of_catboost_with_categories(run, of_categories, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "judge"),
+    [
+        ("m.cbm", "CatBoost.predict"),
+        ("m.json", "reference"),
+        ("m.skforge", "reference"),
+    ],
+)
+def test_bench_of_categories(run, of_categories, tmp_path, name, judge):
     model, rows = of_categories
-    model.save_model(tmp_path / "m.cbm")
-    code, out, err = run("bench", tmp_path / "m.cbm", f"--data={rows}", *BENCH)
+    if name == "m.cbm":
+        model.save_model(tmp_path / name)
+    elif name == "m.skforge":
+        skforge.save(plain(model).fit(pd.read_csv(rows)), tmp_path / name)
+    else:
+        pool = sys.modules["catboost"].Pool(pd.read_csv(rows), cat_features=["city"])
+        model.save_model(tmp_path / name, format="json", pool=pool)
+    code, out, err = run("bench", tmp_path / name, f"--data={rows}", *BENCH)
     assert (code, err) == (0, "")
-    assert re.search("CatBoost.predict +40 of rows.csv +identical", out)
+    assert re.search(f"{judge} +40 of rows.csv +identical", out)
+    assert out.startswith("catboost reads the numbers") == (name == "m.json")
 
 
 def test_bench_draws_no_rows_with_categories(run, of_categories, tmp_path):
@@ -210,34 +219,6 @@ def test_bench_draws_no_rows_with_categories(run, of_categories, tmp_path):
     code, out, err = run("bench", tmp_path / "m.cbm", *BENCH)
     assert (code, out) == (2, "")
     assert "for which no random rows can be made; give rows with --data." in err
-
-
-def test_bench_of_saved_categories_compares_with_the_reference(
-    run, of_categories, tmp_path
-):
-    model, rows = of_categories
-    fast = plain(model).fit(pd.read_csv(rows))
-    skforge.save(fast, tmp_path / "m.skforge")
-    code, out, err = run("bench", tmp_path / "m.skforge", f"--data={rows}", *BENCH)
-    assert (code, err) == (0, "")
-    assert re.search("reference +40 of rows.csv +identical", out)
-
-
-def test_bench_of_catboost_s_json_compares_with_the_reference(
-    run, of_categories, tmp_path
-):
-    import catboost
-
-    model, rows = of_categories
-    pool = catboost.Pool(pd.read_csv(rows), cat_features=["city"])
-    model.save_model(tmp_path / "m.json", format="json", pool=pool)
-    code, out, _ = run("bench", tmp_path / "m.json", f"--data={rows}", *BENCH)
-    assert code == 0
-    assert out.startswith(
-        "catboost reads the numbers of JSON files with other last bits: bits are "
-        "compared with skforge's reference walk.\n"
-    )
-    assert re.search("reference +40 of rows.csv +identical", out)
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64"])

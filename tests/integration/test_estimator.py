@@ -6,7 +6,6 @@ import copy
 import pickle
 import warnings
 
-import joblib
 import numpy as np
 import pytest
 from sklearn import config_context
@@ -43,7 +42,6 @@ xgb = pytest.importorskip("xgboost")
 X, Y = make_classification(
     300, 6, n_classes=3, n_informative=4, n_redundant=0, random_state=0
 )
-WORDS = np.array(["no", "maybe", "yes"])[Y]
 BLOCKS = Schedule().tile("batch", "b0", "b1", 16).reorder("b0", "tree", "b1")
 
 
@@ -119,24 +117,6 @@ def test_trains_a_clone_and_predicts_as_it_does(name):
     methods = ("predict", "predict_proba", "predict_log_proba", "apply")
     with np.errstate(divide="ignore"):
         assert_alike(compiled, source, kinds.X, methods=methods)
-
-
-def test_early_stopping_limits_the_trees():
-    model = xgb.XGBClassifier(n_estimators=60, early_stopping_rounds=2, n_jobs=1)
-    data = {"eval_set": [(X[200:], Y[200:])], "verbose": False}
-    compiled = plain(model).fit(X[:200], Y[:200], **data)
-    source = compiled.estimator_
-    assert compiled.best_iteration == source.best_iteration < 58
-    assert compiled.forest_.n_trees == 3 * (source.best_iteration + 1)
-    assert same(compiled.predict_proba(X), source.predict_proba(X))
-
-
-def test_weights_are_used_to_train():
-    weight = np.linspace(0, 1, 300)
-    compiled = plain(forest()).fit(X, Y, sample_weight=weight)
-    expected = forest().fit(X, Y, sample_weight=weight)
-    assert same(compiled.predict_proba(X), expected.predict_proba(X))
-    assert not same(compiled.predict_proba(X), FITTED.predict_proba(X))
 
 
 def test_scores_are_the_sources():
@@ -418,55 +398,6 @@ def test_models_that_cannot_be_compiled():
 
 
 # ---------------------------------------------------------------- persistence
-
-
-def joblib_copy(model, path):
-    joblib.dump(model, path)
-    return joblib.load(path)
-
-
-COPIES = {
-    "pickle": lambda model, _: pickle.loads(pickle.dumps(model)),
-    "deepcopy": lambda model, _: copy.deepcopy(model),
-    "joblib": joblib_copy,
-}
-
-
-@pytest.mark.parametrize("how", COPIES)
-def test_copies_compile_again_when_needed(how, tmp_path):
-    compiled = CompiledForest(forest(), n_jobs=2).fit(X, WORDS)
-    loaded = COPIES[how](compiled, tmp_path / "model.joblib")
-    assert "_predictor" not in vars(loaded)
-    assert loaded.schedule_ == compiled.schedule_
-    assert loaded.target_ == compiled.target_
-    assert same(loaded.predict(X), compiled.predict(X))
-    assert same(loaded.apply(X), compiled.apply(X))
-    unfitted = COPIES[how](CompiledForest(forest()), tmp_path / "model.joblib")
-    assert same(unfitted.fit(X, Y).predict(X), FITTED.predict(X))
-
-
-def test_the_state_has_no_machine_code():
-    state = CompiledForest(FITTED).fit(X).__getstate__()
-    assert set(state) == {
-        *CompiledForest(FITTED).get_params(deep=False),
-        *("estimator_", "forest_", "schedule_", "target_", "fitted_target_"),
-        *("tuning_result_", "compile_time_", "gpu_min_rows_", "_asked", "_fallback"),
-        *("_split", "_tables", "_skforge_version", "_skforge_format"),
-    }
-
-
-def test_another_version_warns():
-    compiled = plain(FITTED).fit(X)
-    state = compiled.__getstate__() | {"_skforge_version": "0.0.9"}
-    with pytest.warns(UserWarning) as caught:
-        plain(FITTED).__setstate__(state)
-    from skforge import __version__
-
-    assert [str(w.message) for w in caught] == [
-        "This CompiledForest was saved by skforge 0.0.9 and is loaded by "
-        f"{__version__}; identical predictions are promised only for the same "
-        "version. Fit it again."
-    ]
 
 
 # ------------------------------------------------------------ metadata routing

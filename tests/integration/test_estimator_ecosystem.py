@@ -88,7 +88,7 @@ def test_cross_validation_trains_in_every_fold():
     )
     model = plain(xgb.XGBClassifier(n_estimators=3, n_jobs=1))
     assert np.array_equal(
-        cross_val_predict(model, X, Y, method="predict_proba", cv=3, n_jobs=2),
+        cross_val_predict(model, X, Y, method="predict_proba", cv=3),
         cross_val_predict(model.estimator, X, Y, method="predict_proba", cv=3),
     )
 

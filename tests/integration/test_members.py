@@ -17,7 +17,7 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import ColumnTransformer
 from sklearn.decomposition import PCA
 from sklearn.frozen import FrozenEstimator
-from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.linear_model import Ridge
 from sklearn.model_selection import FixedThresholdClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
@@ -203,16 +203,6 @@ def test_what_is_not_possible(tmp_path: Any) -> None:
     for read in (skforge.load_forest, skforge.compile_forest):
         with pytest.raises(UnsupportedModelError, match=r"use CompiledForest\(model\)"):
             read(model)
-
-
-@pytest.mark.parametrize("trained", [False, True])
-def test_no_member_is_a_forest(trained: bool) -> None:
-    model = stack(LINE, LogisticRegression(C=2))
-    model = model.fit(X, TWO) if trained else model
-    with pytest.raises(
-        UnsupportedModelError, match="StackingClassifier has no member that can be"
-    ):
-        plain(model).fit(X, None if trained else TWO)
 
 
 def test_members_that_are_compiled_already() -> None:

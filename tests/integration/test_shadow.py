@@ -529,17 +529,22 @@ def test_a_method_bound_before_the_first_call_is_compared(checked):
     assert counts(fresh, "checked") == (3, 900)
 
 
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    fast, path = plain(forest()).fit(FRAME), tmp_path_factory.mktemp("m") / "m.skforge"
+    skforge.save(fast, path)
+    return fast, path, pickle.dumps(fast)
+
+
 @pytest.mark.parametrize("text", ["yes", "2", "-1", "nan", "inf", "1e-2x", "on", "1,0"])
-def test_bad_shares_are_refused(text, tmp_path, monkeypatch):
-    fast = plain(forest()).fit(FRAME)
-    skforge.save(fast, tmp_path / "m.skforge")
-    stored = pickle.dumps(fast)
+def test_bad_shares_are_refused(text, stored, monkeypatch):
+    fast, path, pickled = stored
     monkeypatch.setenv("SKFORGE_CHECK", text)
     untrained = plain(RandomForestClassifier(3))
     for call in (
         lambda: untrained.fit(FRAME, Y),
-        lambda: pickle.loads(stored),
-        lambda: skforge.load(tmp_path / "m.skforge"),
+        lambda: pickle.loads(pickled),
+        lambda: skforge.load(path),
     ):
         with pytest.raises(InvalidInputError) as error:
             call()

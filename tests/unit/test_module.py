@@ -127,13 +127,6 @@ def test_rows_that_are_none_are_refused(kind: str) -> None:
         assert error_of(InvalidInputError, call, rows) == message
 
 
-def test_rows_of_unequal_lengths_are_refused() -> None:
-    with pytest.raises(
-        InvalidInputError, match=r"^rows do not form a rectangular array: "
-    ):
-        MODULE.predict_raw([[1, 2], [3]])
-
-
 # ------------------------------------------------------------------- bad arguments
 
 S = Schedule()
