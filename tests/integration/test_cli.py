@@ -236,15 +236,6 @@ def test_bench_of_an_onnx_classifier_of_integers(run, dtype, tmp_path):
     assert len(re.findall("onnxruntime .* identical$", out, re.MULTILINE)) == 2
 
 
-def test_bench_with_rows_of_a_file(run, small_model, tmp_path):
-    data = tmp_path / "rows.csv"
-    data.write_text("1,2,3,4\n5,6,7,8\n")
-    code, out, _ = run("bench", small_model, f"--data={data}", "--columns=1:4", *BENCH)
-    assert code == 0
-    assert "2 of rows.csv " in out
-    assert out.count("identical") == 3
-
-
 def test_bench_of_one_schedule(run, small_model):
     code, out, _ = run(
         "bench", small_model, "--schedule=parallel-rows", "--verbose", *BENCH

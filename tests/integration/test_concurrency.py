@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import copy
 import gc
-import multiprocessing
 import os
 import pickle
 import sys
 import threading
 import time
 import weakref
-from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 
 import joblib
 import numpy as np
@@ -78,9 +75,11 @@ def test_first_calls_of_all_sizes_at_once(n_jobs, monkeypatch):
     assert kernels <= len(compiled) <= kernels + 1  # one more for `apply`
 
 
-def test_threads_of_one_loaded_file(tmp_path, monkeypatch):
+@pytest.mark.parametrize("n_jobs", [None, 2])
+def test_threads_of_one_loaded_file(n_jobs, tmp_path, monkeypatch):
     no_cache(monkeypatch)
-    skforge.save(CompiledForest(SOURCE).fit(X[:50]), tmp_path / "model.skforge")
+    model = CompiledForest(SOURCE, n_jobs=n_jobs).fit(X[:50])
+    skforge.save(model, tmp_path / "model.skforge")
     model = skforge.load(tmp_path / "model.skforge")
     assert all(run_threads(lambda number: right(model)))
 
@@ -143,19 +142,21 @@ def test_threads_are_limited_as_threadpoolctl_says(monkeypatch):
 def test_forks_before_and_after_use(n_jobs):
     forest = load_forest(SOURCE)
     module = compile_forest(forest, PARALLEL, n_jobs=n_jobs)
-    assert in_child(lambda: right(module, "predict_raw")) == 0
-    assert right(module, "predict_raw")
-    assert in_child(lambda: right(module, "predict_raw")) == 0
+    fast = CompiledForest(SOURCE, schedule=PARALLEL, n_jobs=n_jobs).fit(X[:50])
+    lazy = pickle.loads(pickle.dumps(fast))
     fresh = Schedule().tile("batch", "b0", "b1", 48).parallel("b0")
-    assert (
-        in_child(
-            lambda: right(compile_forest(forest, fresh, n_jobs=n_jobs), "predict_raw")
-        )
-        == 0
-    )
-    grandchild = lambda: in_child(lambda: right(module, "predict_raw"), 30) == 0  # noqa: E731
-    assert in_child(grandchild) == 0
-    assert right(module, "predict_raw")
+
+    def compiles():
+        return right(compile_forest(forest, fresh, n_jobs=n_jobs), "predict_raw")
+
+    def every():
+        return right(module, "predict_raw") and right(fast) and right(lazy)
+
+    assert in_child(every) == 0
+    assert every()
+    assert in_child(every) == in_child(compiles) == 0
+    assert in_child(lambda: in_child(every, 30) == 0) == 0
+    assert every()
 
 
 @forks
@@ -245,76 +246,16 @@ def test_a_fork_while_another_thread_plans_its_threads(monkeypatch):
 # ------------------------------------------------------------ workers
 
 
-def predict_in_worker(model, rows, path=None):
-    if path is not None:
-        model = skforge.load(path)
-    return model.predict_proba(rows)
-
-
 @pytest.mark.parametrize("backend", ["loky", "multiprocessing", "threading"])
 def test_workers_of_joblib(backend):
     model = CompiledForest(SOURCE, schedule=PARALLEL, n_jobs=2).fit(X[:50])
     model.predict_proba(X)
     run = joblib.Parallel(n_jobs=2, backend=backend, timeout=100)
-    for sent in (model, model.drop_estimator()):
-        parts = run(
-            joblib.delayed(predict_in_worker)(sent, part) for part in np.split(X, 4)
-        )
-        assert np.array_equal(np.concatenate(parts), EXPECTED)
-
-
-def test_modules_in_workers():
     module = compile_forest(load_forest(SOURCE), PARALLEL, n_jobs=2)
-    run = joblib.Parallel(n_jobs=2, timeout=100)
-    parts = run(joblib.delayed(module.predict_raw)(part) for part in np.split(X, 4))
-    assert np.array_equal(np.concatenate(parts), EXPECTED)
-
-
-SPAWNED = """
-import multiprocessing, pickle, sys
-import numpy as np
-
-def work(job):
-    state, rows = job
-    return pickle.loads(state).predict_proba(rows)
-
-if __name__ == "__main__":
-    state, rows, expected = pickle.load(open(sys.argv[1], "rb"))
-    with multiprocessing.get_context("spawn").Pool(2) as pool:
-        jobs = [(state, part) for part in np.split(rows, 4)]
-        parts = pool.map_async(work, jobs).get(90)
-    print(np.array_equal(np.concatenate(parts), expected))
-"""
-
-
-def test_spawned_workers(tmp_path):
-    import subprocess
-
-    model = CompiledForest(SOURCE, schedule=PARALLEL, n_jobs=2).fit(X[:50])
-    (tmp_path / "spawned.py").write_text(SPAWNED)
-    with open(tmp_path / "job", "wb") as file:
-        pickle.dump((pickle.dumps(model), X, EXPECTED), file)
-    root = str(Path(__file__).parents[2])
-    found = subprocess.run(
-        [sys.executable, "spawned.py", "job"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": root},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=110,
-    )
-    assert found.stdout == "True\n"
-
-
-@forks
-def test_forked_pools_of_the_standard_library():
-    model = CompiledForest(SOURCE, schedule=PARALLEL, n_jobs=2).fit(X[:50])
-    model.predict_proba(X)
-    context = multiprocessing.get_context("fork")
-    with ProcessPoolExecutor(2, mp_context=context) as pool:
-        parts = pool.map(model.predict_proba, np.split(X, 4), timeout=100)
-        assert np.array_equal(np.concatenate(list(parts)), EXPECTED)
+    alone = model.drop_estimator()
+    for ask in (model.predict_proba, alone.predict_proba, module.predict_raw):
+        parts = run(joblib.delayed(ask)(part) for part in np.split(X, 4))
+        assert np.array_equal(np.concatenate(parts), EXPECTED)
 
 
 # ------------------------------------------------------------ memory

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -34,12 +33,10 @@ from skforge.engine.cpu.code import MachineCode
 from skforge.modules.auto import AutoModule
 from tests.noted import calls_of
 from tests.plain import plain
-from tests.programs import run_python
 
 xgb = pytest.importorskip("xgboost")
 lgb = pytest.importorskip("lightgbm")
 
-ROOT = Path(__file__).parents[2]
 X, Y = make_classification(300, 6, n_informative=4, n_classes=3, random_state=0)
 X = X.astype(np.float32)
 #: One small kernel of the scores, which are not what is tested.
@@ -98,34 +95,6 @@ def test_saved_models_contribute_the_same_bits(name, option, fitted, tmp_path):
         found = other.predict_contribs(X[:70], **options)
         assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
         assert found.tobytes() == expected.tobytes()
-
-
-CODE = """
-import sys
-class Refuse:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in {"xgboost", "lightgbm", "onnx", "pandas", "shap"}:
-            raise ImportError(name)
-sys.meta_path.insert(0, Refuse())
-import joblib, numpy as np, skforge
-for name in sys.argv[1:]:
-    load = skforge.load if name.endswith(".skforge") else joblib.load
-    np.save(name + ".npy", load(name).predict_contribs(np.load("rows.npy")))
-"""
-
-
-def test_another_process_needs_no_source_library(fitted, tmp_path):
-    joblib = pytest.importorskip("joblib")
-    np.save(tmp_path / "rows.npy", X)
-    files = {}
-    for name in ("xgboost", "booster", "forest"):
-        skforge.save(fitted(name), tmp_path / f"{name}.skforge")
-        joblib.dump(fitted(name).drop_estimator(), tmp_path / f"{name}.joblib")
-        files |= {f"{name}.skforge": name, f"{name}.joblib": name}
-    run_python(CODE, *files, cwd=tmp_path)
-    for file, name in files.items():
-        found = np.load(tmp_path / f"{file}.npy")
-        assert found.tobytes() == fitted(name).predict_contribs(X).tobytes()
 
 
 def test_models_without_covers_say_so(tmp_path):
@@ -257,8 +226,7 @@ def test_small_batches_are_explained_by_an_entry(kind):
         "random forest": RandomForestRegressor(5, max_depth=6, random_state=0),
         "classes": xgb.XGBClassifier(n_estimators=3, max_depth=3),
     }[kind].fit(X, np.digitize(y, [-1, 1]) if kind == "classes" else y)
-    fast = CompiledForest(model).fit(X)
-    module = compile_forest(model)
+    fast, module = plain(model).fit(X), compile_forest(model)
 
     def explained(rows):
         before = fast.counters()["entry"]["calls"]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.ensemble import HistGradientBoostingClassifier
 
 import skforge
 from tests.plain import plain
@@ -118,56 +117,3 @@ def test_labels_one_row_and_no_rows(fitted: Any) -> None:
         pa.table({"age": [40], "income": [12.5], "member": [1], "city": ["Rome"]})
     )
     assert con.sql(f"SELECT score({row})").fetchall() == [(model.predict(frame)[0],)]
-
-
-def test_missing_columns_and_other_types_are_named(fitted: Any) -> None:
-    con = registered(fitted[1].predict_raw, "DOUBLE")
-    for row in ("{age: 1, income: 2, city: 'Rome'}", "{age: 1}", "1"):
-        with pytest.raises(duckdb.BinderException, match="age DOUBLE, income DOUBLE"):
-            con.sql(f"SELECT score({row})")
-
-
-@pytest.mark.parametrize("size", [100, 2048, 10_000])
-def test_batches_of_a_result(fitted: Any, size: int) -> None:
-    model, fast = fitted
-    con = registered(fast.predict, "DOUBLE")
-    reader = con.sql("FROM holes").to_arrow_reader(size)
-    parts = [fast.predict_proba({n: batch[n] for n in NAMES}) for batch in reader]
-    assert len(parts) > 1 or size > N_ROWS
-    np.testing.assert_array_equal(
-        np.concatenate(parts), model.predict_proba(given(HOLES))
-    )
-
-
-def test_threads_of_duckdb(fitted: Any) -> None:
-    model, fast = fitted
-    con = registered(lambda rows: fast.predict_proba(rows)[:, 1], "DOUBLE")
-    query = "SELECT score(r) AS s FROM (SELECT age, income, member, city FROM holes) r"
-    wanted = model.predict_proba(given(HOLES))[:, 1]
-
-    def run(_: int) -> Any:
-        return con.cursor().sql(query).df()["s"].to_numpy()
-
-    con.sql("CREATE TABLE kept AS FROM holes")
-    query = query.replace("holes", "kept")
-    with ThreadPoolExecutor(4) as pool:
-        for found in pool.map(run, range(12)):
-            np.testing.assert_array_equal(found, wanted)
-
-
-def test_a_model_without_names() -> None:
-    numbers = np.column_stack([TABLE["age"], TABLE["income"]])
-    model = RandomForestClassifier(5, max_depth=4, random_state=0).fit(numbers, LABELS)
-    fast = plain(model).fit(numbers)
-
-    def score(rows: Any) -> Any:
-        table = pa.Table.from_struct_array(rows)
-        columns = [np.asarray(column, "float64") for column in table.columns]
-        return pa.array(fast.predict(np.column_stack(columns)))
-
-    con = duckdb.connect()
-    types, how = ["STRUCT(a DOUBLE, b DOUBLE)"], {"null_handling": "special"}
-    con.create_function("score", score, types, "VARCHAR", type="arrow", **how)
-    con.register("people", TABLE)
-    found = con.sql("SELECT score({b: income, a: age}) AS s FROM people").fetchall()
-    assert [label for (label,) in found] == model.predict(numbers).tolist()

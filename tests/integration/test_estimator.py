@@ -199,15 +199,6 @@ def test_frozen_models_are_unwrapped_and_survive_clone():
     )
 
 
-def test_clone_forgets_a_fit_that_is_not_frozen():
-    copied = clone(plain(FITTED).fit(X))
-    assert not hasattr(copied.estimator, "classes_")
-    assert message(copied.predict, NotFittedError, X) == (
-        "This CompiledForest instance is not fitted yet. Call 'fit' with appropriate "
-        "arguments before using this estimator."
-    )
-
-
 def test_a_booster_survives_clone():
     booster = xgb.XGBClassifier(n_estimators=2, n_jobs=1).fit(X, Y > 0).get_booster()
     copied = clone(CompiledForest(booster))

@@ -21,7 +21,6 @@ from sklearn.base import clone
 from threadpoolctl import threadpool_limits
 
 from skforge import CompiledForest
-from skforge.engine.shares import Shares
 from skforge.prediction.predictor import ForestPredictor
 from tests import kinds
 from tests.comparing import refusal
@@ -167,34 +166,26 @@ def test_raw_scores_are_the_sources():
             assert_same(wrapped(name).predict_raw(one), ask(source(name), one))
 
 
-def test_boosters_files_and_onnx(tmp_path, shared_models):
-    xgboost = pytest.importorskip("xgboost")
-    booster = source("xgboost of two").get_booster()
-    path = tmp_path / "model.json"
+@pytest.mark.parametrize("form", ["booster", "file"])
+@pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
+def test_boosters_and_files(library, form, tmp_path):
+    one, path = X[7:8], tmp_path / "model.txt"
+    if library == "xgboost":
+        booster, path = source("xgboost of two").get_booster(), tmp_path / "m.json"
+        rows = pytest.importorskip("xgboost").DMatrix(one)
+        raw = booster.predict(rows, output_margin=True)
+        labels = (booster.predict(rows) > 0.5).astype(np.int64)
+    else:
+        booster, rows = source("lightgbm of three").booster_, one
+        raw = booster.predict(one, raw_score=True)
+        labels = raw.argmax(axis=1)
     booster.save_model(path)
-    one = X[7:8]
-    expected = booster.predict(xgboost.DMatrix(one))
-    for given in (booster, str(path)):
-        model = CompiledForest(given).fit(X)
-        assert entries(model) == set(METHODS)
-        assert_same(model.predict_proba(one)[:, 1], expected)
-        assert_same(model.predict(one), (expected > 0.5).astype(np.int64))
-        margin = booster.predict(xgboost.DMatrix(one), output_margin=True)
-        assert_same(model.predict_raw(one), margin)
-    model = CompiledForest(shared_models / "airline.onnx")
-    rows = np.loadtxt(shared_models / "airline_rows.csv", delimiter=",", max_rows=50)
-    width = model.fit(rows[:, :-1]).n_features_in_
-    rows = rows[:, :width].astype(np.float32)
-    many = model.predict_raw(rows)
-    for row in range(50):
-        assert_same(model.predict_raw(rows[row : row + 1]), many[row : row + 1])
-    assert model.__dict__["_predictor"].entries["predict_raw"] is not None
-    model.predict(rows[:1])
-    values = model.__dict__["_predictor"].by_kernels("predict", rows, None)
-    calls = entry_calls(model)
-    for row in range(50):
-        assert calls["predict"](rows[row : row + 1]) is not None
-        assert_same(model.predict(rows[row : row + 1]), values[row : row + 1])
+    model = CompiledForest(booster if form == "booster" else path).fit(X)
+    assert entries(model) == set(METHODS)
+    found = model.predict_proba(one)
+    assert_same(found if library == "lightgbm" else found[:, 1], booster.predict(rows))
+    assert_same(model.predict_raw(one), raw)
+    assert_same(model.predict(one), labels)
 
 
 ONNX = sorted((Path(__file__).parents[1] / "data" / "onnx_models").glob("*.onnx"))
@@ -267,21 +258,6 @@ def test_scores_of_isolation_forests_are_entries():
     assert inspect.isbuiltin(model.score_samples.__func__)
 
 
-def test_lightgbm_boosters_and_files(tmp_path):
-    pytest.importorskip("lightgbm")
-    booster = source("lightgbm of three").booster_
-    booster.save_model(tmp_path / "model.txt")
-    for given in (booster, tmp_path / "model.txt"):
-        model = CompiledForest(given).fit(X)
-        assert entries(model) == set(METHODS)
-        for row in range(10):
-            one = X[row : row + 1]
-            assert_same(model.predict_proba(one), booster.predict(one))
-            raw = booster.predict(one, raw_score=True)
-            assert_same(model.predict_raw(one), raw)
-            assert_same(model.predict(one), raw.argmax(axis=1))
-
-
 # ------------------------------------------------- what the source says, it still says
 
 REFUSED = {
@@ -340,20 +316,6 @@ def test_copies_have_entries_of_their_own():
     assert "_predictor" not in clone(model).__dict__
 
 
-def test_fitting_again_replaces_entries():
-    model = fresh()
-    entries(model)
-    old = set(map(id, entry_calls(model).values()))
-    kept = list(entry_calls(model).values())  # so that no id is used again
-    model.set_params(estimator=source("forest of three"))
-    assert_same(model.predict(X[:1]), source("forest of names").predict(X[:1]))
-    model.fit(X)
-    expected = source("forest of three").predict_proba(X[:1])
-    assert_same(model.predict_proba(X[:1]), expected)
-    assert entries(model) == set(METHODS)
-    assert not old & set(map(id, entry_calls(model).values())) and kept
-
-
 def test_another_number_of_threads_makes_entries_anew():
     model = fresh()
     entries(model)
@@ -361,8 +323,10 @@ def test_another_number_of_threads_makes_entries_anew():
     many = np.resize(X, (3000, WIDTH))
     expected = model.predict_raw(many)  # compiles the kernel of many rows
     assert alone["predict_raw"](many) is not None
+    kept = model.predict_raw
     model.set_params(n_jobs=2)
     for _ in range(2):
+        assert_same(kept(many), expected)
         assert_same(model.predict(X[:1]), alone["predict"](X[:1]))
         assert_same(model.predict_raw(X[:1]), alone["predict_raw"](X[:1]))
         assert_same(model.predict_raw(many), expected)
@@ -447,17 +411,13 @@ def test_a_bound_method_keeps_its_model_and_is_copied_with_it():
 
 
 def test_bound_methods_go_to_other_processes():
-    from joblib import Parallel, delayed
-
+    """``test_concurrency.py`` sends them to workers."""
     cloudpickle = pytest.importorskip("cloudpickle")
 
     model = fresh()
     entries(model)
     expected = model.predict(X[:9])
     assert_same(cloudpickle.loads(cloudpickle.dumps(model.predict))(X[:9]), expected)
-    answers = Parallel(n_jobs=2)(delayed(model.predict)(X[:9]) for _ in range(2))
-    for answer in answers:
-        assert_same(answer, expected)
     with pytest.raises(TypeError, match="cannot be pickled"):
         pickle.dumps(model.__dict__["_predictor"].module.entry())
 
@@ -546,28 +506,6 @@ def test_a_state_given_to_a_fitted_model_replaces_its_methods():
     model.__setstate__(other.__getstate__())
     assert_same(kept(X[:9]), other.predict(X[:9]))
     assert_same(model.predict(X[:9]), other.predict(X[:9]))
-
-
-def test_another_number_of_threads_is_heeded(monkeypatch):
-    """An entry is made for a number of threads; a kept method takes the new one."""
-    asked = []
-    most_threads = Shares.most_threads
-
-    def recorded(self, n_jobs):
-        asked.append(n_jobs)
-        return most_threads(self, n_jobs)
-
-    monkeypatch.setattr(Shares, "most_threads", recorded)
-    model = ensemble.RandomForestClassifier(**SERIAL).fit(X, TWO)
-    compiled = CompiledForest(model).fit(X)
-    kept = compiled.predict
-    many = np.tile(X, (3000, 1))
-    before = compiled.predict(many)
-    assert not asked
-    compiled.set_params(n_jobs=2)
-    np.testing.assert_array_equal(compiled.predict(many), before)
-    assert asked == [2]
-    np.testing.assert_array_equal(kept(many), before)
 
 
 def test_routes_are_found_once_for_each_form_of_rows(monkeypatch):
