@@ -7,11 +7,14 @@ import pickle
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
+import numpy as np
 import pytest
 
 import skforge
+from skforge.forest.forest import Forest
 from tests.compared_calls import difference
 
 METHODS = ("predict", "predict_proba", "decision_function", "score_samples")
@@ -34,6 +37,17 @@ def assert_by_kernels(fast: Any, model: Any, *forms: Any) -> None:
     before = fast.counters()["library"]["calls"]
     assert_alike(fast, model, *forms)
     assert fast.counters()["library"]["calls"] == before
+
+
+def assert_same_forest(forest: Forest, other: Forest) -> None:
+    """Compare all fields of two forests, arrays by their bits."""
+    for field in fields(Forest):
+        mine, others = getattr(forest, field.name), getattr(other, field.name)
+        if isinstance(mine, np.ndarray):
+            assert mine.dtype == others.dtype, field.name
+            assert mine.tobytes() == others.tobytes(), field.name
+        elif mine == mine:  # not NaN
+            assert mine == others, field.name
 
 
 def is_read(fast: Any, rows: Any) -> bool:

@@ -10,6 +10,7 @@ from sklearn import ensemble as e
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from tests.comparing import assert_alike
 from tests.kinds import SCORE, Z
 from tests.plain import plain
 
@@ -50,12 +51,8 @@ WAYS: dict[str, dict[str, Any]] = {
 def check(model: Any) -> Any:
     fast = plain(model).fit(Z)
     assert None not in fast._split.compiled
-    for rows in (Z, Z[:1]):
-        for name in ("predict", "predict_proba", "predict_log_proba"):
-            if hasattr(model, name):
-                found, wanted = (getattr(own, name)(rows) for own in (fast, model))
-                assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype)
-                np.testing.assert_array_equal(found, wanted)
+    methods = ("predict", "predict_proba", "predict_log_proba")
+    assert_alike(fast, model, Z, Z[:1], methods=methods)
     return fast
 
 

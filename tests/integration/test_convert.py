@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import io
-import json
 import random
 import shutil
 import zipfile
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 
 import joblib
@@ -27,9 +25,11 @@ from skforge.exceptions import (
 )
 from skforge.persistence.older_formats import STEPS
 from skforge.runtime.libm import on_arm
+from tests.forging import NOTHING, changed, manifest_of, places, put
 from tests.old_files import NAMES, answers, numbers, rows_of
 from tests.plain import plain
 from tests.programs import command
+from tests.refusals import error_of
 
 pytest.importorskip("pandas")
 
@@ -58,21 +58,6 @@ def members(content):
         return {name: file.read(name) for name in file.namelist()}
 
 
-def changed(content, change):
-    """Return a file with another manifest, and digests that say that it is whole."""
-    file = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(file, "w") as new:
-        for entry in old.namelist():
-            payload = old.read(entry)
-            if entry == "manifest.json":
-                manifest = json.loads(payload)
-                change(manifest)
-                payload = json.dumps(manifest).encode()
-                new.comment = b"skforge " + sha256(payload).hexdigest().encode()
-            new.writestr(entry, payload)
-    return file.getvalue()
-
-
 def equal(answer, stored):
     if on_arm() and stored.dtype.kind == "f":  # exp has other last bits there
         return np.allclose(answer, stored, rtol=1e-6, atol=0)
@@ -91,9 +76,7 @@ def test_every_older_format_has_a_step_and_files():
             known = sorted([*(f"{name}.skforge" for name in FILES), "answers.npz"])
             assert sorted(archive.namelist()) == known
         for name in FILES:
-            content = io.BytesIO(file_of(written, f"{name}.skforge"))
-            with zipfile.ZipFile(content) as file:
-                manifest = json.loads(file.read("manifest.json"))
+            manifest = manifest_of(file_of(written, f"{name}.skforge"))
             assert manifest["format_version"] == written
 
 
@@ -121,24 +104,22 @@ def test_what_format_1_did_not_tell_is_refused():
     model = skforge.load(converted(file_of(1, "lightgbm.skforge")))
     frame = rows_of("lightgbm")
     assert model.predict(frame).tolist() == model.predict(frame[::-1])[::-1].tolist()
-    with pytest.raises(skforge.InvalidInputError) as error:
-        model.predict(frame.iloc[0].to_dict())
-    assert str(error.value) == (
+    assert error_of(
+        skforge.InvalidInputError, model.predict, frame.iloc[0].to_dict()
+    ) == (
         "the rows are mappings, and LightGBM's file lists the categories of 1 column "
         "without saying which these are, so that a value might be taken for a code; "
         "pass a pandas frame whose columns have the dtypes of training, or give fit of "
         "CompiledForest the model and its training frame."
     )
-    with pytest.raises(skforge.InvalidInputError) as error:
-        model.predict(frame.assign(b=1.0))
-    assert str(error.value) == (
+    assert error_of(skforge.InvalidInputError, model.predict, frame.assign(b=1.0)) == (
         "1 column held categories in training, but no column here holds them; give the "
         "same columns the dtype category, or pass an array of their codes."
     )
     model = skforge.load(converted(file_of(1, "xgboost.skforge")))
-    with pytest.raises(SourceNeededError) as error:
-        model.predict(rows_of("xgboost"), iteration_range=(0, 1))
-    assert str(error.value) == (
+    assert error_of(
+        SourceNeededError, model.predict, rows_of("xgboost"), iteration_range=(0, 1)
+    ) == (
         "predict with iteration_range needs the XGBClassifier itself, which this "
         "CompiledForest was saved without; use the original model."
     )
@@ -280,9 +261,9 @@ def as_pipeline(manifest):
 def test_pipelines_of_format_1_are_refused(tmp_path):
     path = tmp_path / "old.skforge"
     path.write_bytes(changed(FIRST.read_bytes(), as_pipeline))
-    with pytest.raises(skforge.UnsupportedModelError) as error:
-        skforge.convert(path, tmp_path / "new.skforge")
-    assert str(error.value) == (
+    assert error_of(
+        skforge.UnsupportedModelError, skforge.convert, path, tmp_path / "new.skforge"
+    ) == (
         f"{path} cannot be converted: it holds a pipeline, of which skforge 0.1.0 kept "
         "too little to tell which rows its trees are right for; fit and save the "
         "pipeline again."
@@ -293,9 +274,9 @@ def test_pipelines_of_format_1_are_refused(tmp_path):
 def test_a_manifest_that_no_release_wrote(tmp_path):
     path = tmp_path / "old.skforge"
     path.write_bytes(changed(FIRST.read_bytes(), lambda m: m.pop("forest")))
-    with pytest.raises(skforge.InvalidModelError) as error:
-        skforge.convert(path, tmp_path / "new.skforge")
-    assert str(error.value) == (
+    assert error_of(
+        skforge.InvalidModelError, skforge.convert, path, tmp_path / "new.skforge"
+    ) == (
         f"{path} cannot be converted: its manifest is not one that skforge wrote in "
         "format 1."
     )
@@ -305,27 +286,10 @@ def test_a_manifest_that_no_release_wrote(tmp_path):
 STRANGE = [None, True, -1, 1 << 70, 0.5, "", "x", [], [[]], {}, {"float": "x"}, [None]]
 
 
-def places(value, path=()):
-    """Return the paths of all values inside a JSON value."""
-    items = value.items() if isinstance(value, dict) else enumerate(value)
-    for key, item in items:
-        yield (*path, key)
-        if isinstance(item, (dict, list)) and item:
-            yield from places(item, (*path, key))
-
-
 def forged(content, draw):
-    def change(manifest):
-        *path, last = draw.choice([*places(manifest)])
-        inside = manifest
-        for key in path:
-            inside = inside[key]
-        if draw.random() < 0.3:
-            del inside[last]
-        else:
-            inside[last] = draw.choice(STRANGE)
-
-    return changed(content, change)
+    place = draw.choice([*places(manifest_of(content))])
+    value = NOTHING if draw.random() < 0.3 else draw.choice(STRANGE)
+    return changed(content, partial(put, place=place, value=value))
 
 
 @pytest.mark.parametrize("kind", [MemoryError, ScheduleError])
@@ -334,9 +298,15 @@ def test_what_cannot_be_compared_is_not_written(tmp_path, monkeypatch, kind):
         raise kind("there is no room.")
 
     monkeypatch.setattr("skforge.persistence.convert.draw_rows", refuse)
-    with pytest.raises(skforge.UnsupportedModelError) as error:
-        skforge.convert(FIRST, tmp_path / "new.skforge")
-    assert str(error.value) == f"{FIRST} cannot be converted: there is no room."
+    assert (
+        error_of(
+            skforge.UnsupportedModelError,
+            skforge.convert,
+            FIRST,
+            tmp_path / "new.skforge",
+        )
+        == f"{FIRST} cannot be converted: there is no room."
+    )
     assert not any(tmp_path.iterdir())
 
 
@@ -346,12 +316,12 @@ def test_forged_files_raise_errors_of_skforge_alone(name, monkeypatch):
     draw = random.Random(name)
     content = file_of(1, f"{name}.skforge")
     refused = 0
-    for _ in range(150):
+    for _ in range(60):
         try:
             converted(forged(content, draw))
         except SkforgeError:
             refused += 1
-    assert refused > 100
+    assert refused > 40
 
 
 @pytest.mark.parametrize("at", range(3))
@@ -367,11 +337,9 @@ def test_other_trees_are_not_written(tmp_path, monkeypatch):
         return np.full((len(rows), 1), 7.0)
 
     monkeypatch.setattr("skforge.persistence.convert.reference_raw", other)
-    with pytest.raises(VerificationError) as error:
-        skforge.convert(FIRST, tmp_path / "new.skforge")
-    assert str(error.value).startswith(
-        "random row 0 around the trees' thresholds: the compiled code gives "
-    )
+    assert error_of(
+        VerificationError, skforge.convert, FIRST, tmp_path / "new.skforge"
+    ).startswith("random row 0 around the trees' thresholds: the compiled code gives ")
     assert not any(tmp_path.iterdir())
 
 
@@ -386,9 +354,9 @@ def test_trees_that_saving_would_change(tmp_path, monkeypatch):
         }
 
     monkeypatch.setattr("skforge.persistence.convert.compared_contents", other)
-    with pytest.raises(VerificationError) as error:
-        skforge.convert(FIRST, tmp_path / "new.skforge")
-    assert str(error.value) == (
+    assert error_of(
+        VerificationError, skforge.convert, FIRST, tmp_path / "new.skforge"
+    ) == (
         f"{FIRST} cannot be converted: the new file would hold other trees. Please "
         "report this model, and use the source model's own predict until it is fixed."
     )
@@ -442,6 +410,9 @@ def test_bytes_files_and_other_things(tmp_path):
         assert converted(file) == converted(FIRST.read_bytes())
     with pytest.raises(skforge.InvalidInputError):
         skforge.convert(3, tmp_path / "new.skforge")
-    with pytest.raises(skforge.InvalidModelError) as error:
-        skforge.convert(b"tree\nversion=v3\n", tmp_path / "new.skforge")
-    assert str(error.value).startswith("This bytes object is a model of LightGBM, not ")
+    assert error_of(
+        skforge.InvalidModelError,
+        skforge.convert,
+        b"tree\nversion=v3\n",
+        tmp_path / "new.skforge",
+    ).startswith("This bytes object is a model of LightGBM, not ")

@@ -20,6 +20,7 @@ from sklearn.preprocessing import StandardScaler
 import skforge
 from skforge import CompiledForest, load_forest
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
+from tests.comparing import assert_alike
 from tests.plain import plain
 
 rng = np.random.default_rng(0)
@@ -84,10 +85,7 @@ def make(request: Any) -> Callable[[], Any]:
 
 
 def compare(fast: Any, model: Any) -> None:
-    for method in ("predict", "predict_proba"):
-        for rows in (X, X[:1], X.astype(np.float32)):
-            found, wanted = (getattr(m, method)(rows) for m in (fast, model))
-            np.testing.assert_array_equal(found, wanted)
+    assert_alike(fast, model, X, X[:1], X.astype(np.float32))
 
 
 def test_pipelines_fold_and_are_saved(make: Any, tmp_path: Any) -> None:

@@ -16,6 +16,7 @@ from skforge import InvalidModelError, _container, compile_forest
 from skforge.forest import record
 from skforge.forest.forest import Forest
 from skforge.runtime import object_cache
+from tests.comparing import assert_same_forest
 from tests.plain import plain
 
 X, Y = make_classification(300, 6, random_state=0)
@@ -57,14 +58,9 @@ def answers(fast, rows=X[:1]):
 
 
 def assert_same(forest):
-    for field in fields(Forest):
-        mine, other = getattr(FAST.forest_, field.name), getattr(forest, field.name)
-        if isinstance(mine, np.ndarray):
-            assert mine.dtype == other.dtype
-            assert mine.tobytes() == other.tobytes()
-            assert not other.flags.writeable
-        elif mine == mine:  # not NaN
-            assert mine == other
+    assert_same_forest(FAST.forest_, forest)
+    arrays = (getattr(forest, field.name) for field in fields(Forest))
+    assert not any(a.flags.writeable for a in arrays if isinstance(a, np.ndarray))
     assert forest.content_hash() == replace(FAST.forest_).content_hash()
 
 

@@ -18,6 +18,7 @@ from skforge.engine import kernels
 from skforge.exceptions import VerificationError
 from skforge.prediction import of_trees
 from skforge.prediction.predictor import ForestPredictor
+from tests.comparing import refusal
 
 pytestmark = pytest.mark.doors
 
@@ -27,13 +28,6 @@ X, Y = make_classification(
     300, 6, n_classes=3, n_informative=4, n_redundant=0, random_state=0
 )
 FITTED = RandomForestClassifier(5, random_state=0).fit(X, Y)
-
-
-def message(call, kind):
-    with pytest.raises(kind) as error:
-        call()
-    assert type(error.value) is kind
-    return str(error.value)
 
 
 def lie(monkeypatch, row, factor=1.0):
@@ -52,7 +46,7 @@ def test_one_wrong_bit_is_noticed_and_changes_nothing(monkeypatch):
     compiled = CompiledForest(RandomForestRegressor(3, random_state=0)).fit(X, Y)
     before = dict(vars(compiled))
     lie(monkeypatch, row=0)
-    text = message(lambda: compiled.fit(X, Y), VerificationError)
+    text = refusal(VerificationError, compiled.fit, X, Y)
     expected = compiled.estimator_.predict(X[:1])[0]
     first = min(compiled.schedule_, key=lambda batch: batch[0])
     assert text == (
@@ -67,7 +61,7 @@ def test_one_wrong_bit_is_noticed_and_changes_nothing(monkeypatch):
 def test_rows_around_thresholds_are_checked_as_well(monkeypatch):
     model = RandomForestRegressor(3, random_state=0).fit(X, Y)
     lie(monkeypatch, row=0, factor=2.0)
-    text = message(lambda: CompiledForest(model).fit(X[:0]), VerificationError)
+    text = refusal(VerificationError, CompiledForest(model).fit, X[:0])
     assert re.match(
         r"random row \d+ around the model's thresholds: the compiled ", text
     )
@@ -85,7 +79,7 @@ def test_transforms_are_checked_as_well(monkeypatch, method):
 
     monkeypatch.setattr(ForestPredictor, "answer", lying)
     expected = getattr(model, method)(X[-1:])[0]
-    text = message(lambda: CompiledForest(model).fit(X), VerificationError)
+    text = refusal(VerificationError, CompiledForest(model).fit, X)
     assert text == (
         f"row 299 of X: {method} gives {(expected + 1).tolist()!r}, expected "
         f"{expected.tolist()!r}. Please report this model, and use the source model's "
@@ -96,7 +90,7 @@ def test_transforms_are_checked_as_well(monkeypatch, method):
 def test_a_boosters_values_are_checked(monkeypatch):
     booster = xgb.XGBRegressor(n_estimators=2, n_jobs=1).fit(X, Y).get_booster()
     monkeypatch.setattr(of_trees, "transformed", lambda self, rows: -np.ones(256))
-    text = message(lambda: CompiledForest(booster).fit(X), VerificationError)
+    text = refusal(VerificationError, CompiledForest(booster).fit, X)
     assert text.startswith("row 0 of X: transformed gives -1.0, expected ")
 
 
@@ -159,7 +153,7 @@ def test_ranges_are_checked_at_both_ends_and_between(monkeypatch, source, size):
         fitted.append(CompiledForest(source, schedule=TABLE).fit(X))
         fitted[0].warm_up()
 
-    text = message(both, VerificationError)
+    text = refusal(VerificationError, both)
     schedule = Schedule() if size == 1 else BLOCKS
     assert f"with batches of {size} and the schedule {schedule!r}." in text
     assert len(fitted) == (size > 1)  # fit compiles the kernel of the smallest batches
@@ -254,9 +248,8 @@ def test_a_files_outputs_are_compared(monkeypatch, tmp_path, method):
     monkeypatch.setattr(owner, name, lying)
     margin = method == "predict_raw"
     expected = model.get_booster().predict(xgb.DMatrix(X[:1]), output_margin=margin)[0]
-    text = message(
-        lambda: CompiledForest(tmp_path / "model.json").fit(X), VerificationError
-    )
+    compiled = CompiledForest(tmp_path / "model.json")
+    text = refusal(VerificationError, compiled.fit, X)
     assert text == (
         f"row 0 of X: {method} gives {(expected + 1).item()!r}, expected "
         f"{expected.item()!r}. Please report this model, and use the source model's "

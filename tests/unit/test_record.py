@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,8 +14,8 @@ from xgboost import XGBRegressor
 
 from skforge import load_forest
 from skforge.exceptions import InvalidModelError
-from skforge.forest.forest import Forest
 from skforge.forest.record import forest_in, forest_out
+from tests.comparing import assert_same_forest
 
 X, Y = make_regression(300, 6, random_state=0)
 MODELS = {
@@ -40,16 +40,6 @@ def again(forest, change=lambda arrays: None):
     return forest_in(record, arrays).validate()
 
 
-def assert_same(forest, other):
-    for field in fields(Forest):
-        mine, others = getattr(forest, field.name), getattr(other, field.name)
-        if isinstance(mine, np.ndarray):
-            assert mine.dtype == others.dtype, field.name
-            assert mine.tobytes() == others.tobytes(), field.name
-        elif mine == mine:  # not NaN
-            assert mine == others, field.name
-
-
 def test_arrays_that_follow_from_others_are_not_stored():
     arrays = {}
     forest_out(forest_of("depth first"), arrays)
@@ -65,7 +55,7 @@ def test_numbers_of_nodes_that_do_not_follow_are_stored():
     forest = forest_of("depth first")
     odd = np.array(forest.source_node)
     odd[3] += 1
-    assert_same(
+    assert_same_forest(
         replace(forest, source_node=odd), again(replace(forest, source_node=odd))
     )
 
@@ -75,7 +65,9 @@ def test_weights_of_rows_keep_their_bits(weight):
     forest = forest_of("depth first")
     cover = np.array(forest.cover)
     cover[2] = weight
-    assert_same(replace(forest, cover=cover), again(replace(forest, cover=cover)))
+    assert_same_forest(
+        replace(forest, cover=cover), again(replace(forest, cover=cover))
+    )
 
 
 @pytest.mark.parametrize(
@@ -115,5 +107,5 @@ def test_a_forest_without_trees_is_the_same():
     none |= {"missing_left": forest.missing_left[:0]}
     none |= {"category_offset": np.zeros(1, int), "tree_offset": np.zeros(1, int)}
     made = replace(forest, **none, leaf_value=forest.leaf_value[:0]).validate()
-    assert_same(made, again(made))
+    assert_same_forest(made, again(made))
     assert_array_equal(again(made).tree_offset, [0])
