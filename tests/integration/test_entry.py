@@ -31,7 +31,6 @@ from skforge.engine.entry import entry as entries
 from skforge.engine.entry import mappings
 from skforge.exceptions import InvalidInputError
 from skforge.exporters import api, library
-from skforge.forest.arrays import Comparison
 from skforge.forest.forest import Forest
 from skforge.forest.outputs import OutputSpec
 from skforge.modules.compiled import CompiledModule, compile_forest
@@ -48,6 +47,7 @@ from skforge.outputs.steps import (
 from skforge.runtime.entries import KernelTable, as_method, retire
 from skforge.schedule.schedule import Schedule
 from tests.comparing import in_child
+from tests.exactness.forests import drawn
 from tests.outputs_of import outputs_of
 
 SIZES = (1, 2, 63, 64, 65, 600)
@@ -66,44 +66,19 @@ def forest_of(
     constants: dict[str, Any] | None = None,
     **fields: Any,
 ) -> Forest:
-    """Return trees of two levels with drawn thresholds and leaves."""
-    random = np.random.default_rng(seed)
-    first = 7 * np.arange(n_trees)[:, np.newaxis]
-    left = np.tile([1, 3, 5, -1, -1, -1, -1], (n_trees, 1))
-    inner = left >= 0
-    n_tests, n_leaves = 3 * n_trees, 4 * n_trees
-    predicate = np.full(left.shape, -1)
-    predicate[inner] = np.arange(n_tests)
-    leaf = np.full(left.shape, -1)
-    leaf[~inner] = np.arange(n_leaves)
+    """Return trees of two levels; their leaves are numbered in the order of trees."""
+    how: dict[str, Any] = {"seed": seed, "n_features": n_features, "dtype": row_dtype}
+    made = drawn(n_trees, 2, shape="full", sums=sum_dtype, n_outputs=n_outputs, **how)
+    is_leaf, random = made.left < 0, np.random.default_rng(seed)
+    values = random.standard_normal((made.n_leaves, 1)).astype(sum_dtype)
     task = "regression"
     if transform not in ("exp", "signed_square", "log1p_exp"):
         task = "binary" if n_outputs == 1 else "multiclass"
-    parts: dict[str, Any] = {
-        "tree_offset": 7 * np.arange(n_trees + 1),
-        "tree_output": np.arange(n_trees) % n_outputs,
-        "predicate": predicate.reshape(-1),
-        "left": np.where(inner, left + first, -1).reshape(-1),
-        "right": np.where(inner, left + 1 + first, -1).reshape(-1),
-        "leaf": leaf.reshape(-1),
-        "source_node": np.tile(np.arange(7), n_trees),
-        "cover": np.zeros(0),
-        "leaf_value": random.standard_normal((n_leaves, 1)).astype(sum_dtype),
-        "feature": random.integers(n_features, size=n_tests),
-        "comparison": np.full(n_tests, Comparison.LT),
-        "threshold": random.standard_normal(n_tests).astype(row_dtype),
-        "missing": np.zeros(n_tests, np.uint8),
-        "missing_left": random.random(n_tests) < 0.5,
-        "category_offset": np.zeros(n_tests + 1, np.int64),
-        "category_words": np.zeros(0, np.uint32),
-        "n_features": n_features,
-        "base": random.standard_normal(n_outputs).astype(sum_dtype),
-        "task": task,
-        "source": "xgboost",
-    } | fields
+    parts: dict[str, Any] = {"task": task, "source": "xgboost", "leaf_value": values}
+    parts |= {"leaf": np.where(is_leaf, np.cumsum(is_leaf) - 1, -1), **fields}
     task, source = parts["task"], parts["source"]
     outputs = outputs_of(transform, task, source, n_outputs, **(constants or {}))
-    return Forest(**{"outputs": outputs, **parts}).validate()
+    return replace(made, **{"outputs": outputs, **parts}).validate()
 
 
 def rows_of(forest: Forest, n: int, seed: int = 1) -> np.ndarray:
@@ -550,8 +525,9 @@ def test_outliers_are_told_by_the_length_of_their_paths(scale, cutoff):
 
 
 def test_cutoffs_that_no_length_decides_have_no_entry():
-    forest = replace(forest_of(1, sum_dtype="float64"), source="sklearn")
-    forest = replace(forest, task="outlier")
+    forest = forest_of(1, sum_dtype="float64", base=np.zeros(1))
+    lengths = np.abs(forest.leaf_value)  # of paths: none is negative
+    forest = replace(forest, source="sklearn", task="outlier", leaf_value=lengths)
     for scale, cutoff in ((0.0, -0.5), (10.0, 0.5), (10.0, -1e-30)):
         outputs = OutputSpec("path_length", scale, cutoff=cutoff, decision="paths")
         assert steps_in_code(replace(forest, outputs=outputs), "transformed") is None
@@ -940,9 +916,9 @@ def test_modules_and_entries_are_freed():
     for _ in range(3):
         once()
     before = _resident()
-    for _ in range(20):
+    for _ in range(10):
         once()
-    assert _resident() - before < 4 << 20
+    assert _resident() - before < 2 << 20
 
 
 def test_other_threads_run_during_long_work():
