@@ -75,7 +75,7 @@ def quiet() -> Any:
         yield
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("loss", ["squared_error", "huber", "quantile"])
 @pytest.mark.parametrize("init", REGRESSORS)
 def test_regressors(init: str, loss: str) -> None:
@@ -86,7 +86,7 @@ def test_regressors(init: str, loss: str) -> None:
     check(model, FRAME[:9], pickle.loads(pickle.dumps(fast)))
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("classes", "loss"), [(2, "log_loss"), (2, "exponential"), (3, "log_loss")]
 )

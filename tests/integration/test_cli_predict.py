@@ -88,7 +88,7 @@ def test_printed_csv_has_the_bits_of_python(run, files, method):
     assert head == names[method]
 
 
-@pytest.mark.parametrize("ending", ["csv", "parquet", "feather", "arrow", "npy"])
+@pytest.mark.parametrize("ending", ["csv", "parquet", "npy"])
 def test_every_format_holds_the_same(run, files, tmp_path, ending):
     path = tmp_path / f"out.{ending}"
     given = files / ("rows.npy" if ending == "npy" else "rows.csv")
@@ -100,8 +100,7 @@ def test_every_format_holds_the_same(run, files, tmp_path, ending):
     if ending == "npy":
         found = np.load(path)
     else:
-        read = {"csv": pd.read_csv, "parquet": pd.read_parquet}
-        table = read.get(ending, pd.read_feather)(path)
+        table = (pd.read_csv if ending == "csv" else pd.read_parquet)(path)
         assert list(table) == [f"contribution_{name}" for name in (*NAMES, "bias")]
         found = table.to_numpy(np.float32)
     assert found.tobytes() == expected.tobytes()

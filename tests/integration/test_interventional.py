@@ -245,18 +245,6 @@ def test_a_row_that_is_the_background_gets_zeros(name, way):
     np.testing.assert_allclose(found[0, ..., -1], raw, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.sampled(4)
-@pytest.mark.parametrize("name", MODELS)
-def test_values_add_up_to_the_raw_score(name):
-    X, module = trained(name)[1], compiled(name)
-    found = module.predict_contribs(X[:100], background=X[100:250])
-    raw = module.predict_raw(X[:100]).reshape(found.shape[:-1])
-    eps = np.finfo(found.dtype).eps
-    size = np.abs(found).sum(axis=-1) + np.abs(raw)
-    # Sums and raw scores are rounded, too.
-    assert (np.abs(found.sum(axis=-1, dtype=np.float64) - raw) <= 8 * eps * size).all()
-
-
 @pytest.mark.parametrize("name", ["xgboost", "lightgbm", "forest-classes"])
 def test_the_same_bits_in_any_batch_and_thread(name, way):
     """A row's bits depend neither on the rows beside it nor on who computes them."""
@@ -406,15 +394,6 @@ def test_paths_of_more_features_than_bits_in_a_word(n):
     expected[:ones] += values[ones] / ones
     found = compile_forest(forest).predict_contribs(x, background=background)
     check(found[:, None], np.append(expected, values[0] + forest.base)[None, None])
-
-
-def test_the_estimator_takes_background_rows():
-    model, X = trained("forest")
-    fast = plain(model).fit(X)
-    found = fast.predict_contribs(X[:3], background=X[:9])
-    np.testing.assert_array_equal(
-        found, compiled("forest").predict_contribs(X[:3], background=X[:9])
-    )
 
 
 def test_sparse_rows_have_all_columns():

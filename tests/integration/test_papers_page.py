@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from functools import cache
 from pathlib import Path
@@ -21,24 +20,13 @@ CODE = sorted(set(re.findall(r"`([^`\n]+)`", WORDS)))
 
 
 @cache
-def said_in_sources() -> tuple[frozenset[str], frozenset[str]]:
-    """Return the names that the sources define, and the texts in them."""
-    names: set[str] = set()
-    texts: set[str] = set()
-    for folder in ("skforge", "benchmarks"):
-        for file in (ROOT / folder).rglob("*.py"):
-            names.add(file.stem)
-            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-                match node:
-                    case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
-                        names.add(name)
-                    case ast.arg(arg=name) | ast.AnnAssign(target=ast.Name(id=name)):
-                        names.add(name)
-                    case ast.Constant(value=str(text)):
-                        texts.add(text)
-                    case _:
-                        pass
-    return frozenset(names), frozenset(texts)
+def sources() -> tuple[frozenset[str], str]:
+    """Return the words of the sources, with the names of modules, and their text."""
+    files = [
+        f for name in ("skforge", "benchmarks") for f in (ROOT / name).rglob("*.py")
+    ]
+    text = "\n".join(file.read_text(encoding="utf-8") for file in files)
+    return frozenset(re.findall(r"\w+", text)) | {file.stem for file in files}, text
 
 
 @cache
@@ -63,9 +51,10 @@ def is_there(code: str) -> bool:
     quoted = re.findall(r'"([^"]*)"', code)
     if code.startswith("preset("):
         return {*quoted} <= {*PRESETS}
-    names, texts = said_in_sources()
+    names, text = sources()
     words = re.findall(r"[^\W\d]\w*", re.sub(r'"[^"]*"', "", code))
-    return {*words} <= names and {*quoted} <= {*texts, *PRESETS}
+    known = all(f'"{one}"' in text or one in PRESETS for one in quoted)
+    return {*words} <= names and known
 
 
 @pytest.mark.parametrize("code", CODE)

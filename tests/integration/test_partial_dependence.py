@@ -34,6 +34,8 @@ import skforge
 from skforge import CompiledForest, InvalidInputError, Target, partial_dependence
 from skforge.engine import routines
 from skforge.engine.explanations import dependence
+from tests.plain import plain
+from tests.refusals import error_of
 
 RANDOM = np.random.default_rng(0)
 #: An argument of scikit-learn from 1.7 on.
@@ -72,7 +74,7 @@ def fitted(name):
 
 
 def compiled(model, rows, **how):
-    return CompiledForest(model, tuning="off", batch_sizes=[1], **how).fit(rows)
+    return plain(model, **how).fit(rows)
 
 
 def by_counts(fast, *args, **kwargs):
@@ -394,16 +396,14 @@ def test_errors_are_scikit_learns(how):
         pytest.skip("scikit-learn before 1.9 takes whole numbers")
     with pytest.raises(Exception) as theirs:
         inspection.partial_dependence(fast, **method)
-    with pytest.raises(type(theirs.value)) as ours:
-        partial_dependence(fast, **how)
-    assert str(ours.value) == str(theirs.value)
+    assert error_of(type(theirs.value), partial_dependence, fast, **how) == str(
+        theirs.value
+    )
 
 
 def test_models_that_are_not_compiled_are_refused():
     model, _, rows = fitted("forest")
-    with pytest.raises(InvalidInputError) as error:
-        partial_dependence(model, rows, [0])
-    assert str(error.value) == (
+    assert error_of(InvalidInputError, partial_dependence, model, rows, [0]) == (
         "estimator must be a CompiledForest. Got a RandomForestRegressor instead; "
         "compile the model first: CompiledForest(model).fit(X)."
     )

@@ -121,6 +121,7 @@ def files(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_a_commit_counts_the_same_each_time(files):
     names = str(files / "model.joblib"), "sklearn", str(files / "rows.npy")
     commit = Commit()
@@ -136,6 +137,7 @@ def test_a_commit_counts_the_same_each_time(files):
     assert {*counts} & {*first["reasons"]} == set()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("valgrind"), reason="needs valgrind")
 @pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc")
 def test_executed_instructions_grow_with_the_rows():

@@ -482,17 +482,6 @@ def test_rows_on_a_gpu_have_no_stages(monkeypatch: Any) -> None:
     )
 
 
-def test_shadow_mode_compares_rounds(monkeypatch: Any) -> None:
-    monkeypatch.setenv("SKFORGE_CHECK", "1")
-    for model in (wrapped("xgboost", early=False), boosted("lightgbm", "averages")[0]):
-        fast = plain(model).fit(GAPS[:50])
-        name = "iteration_range" if "xgb" in type(model).__module__ else "num_iteration"
-        fast.predict(GAPS, **{name: (0, 3) if name == "iteration_range" else 3})
-        counts = fast.counters()
-        assert counts["checked"]["rows"] == len(GAPS)
-        assert counts["different"]["rows"] == 0
-
-
 def test_the_model_answers_if_skforge_is_off(monkeypatch: Any) -> None:
     monkeypatch.setenv("SKFORGE_OFF", "1")
     gb, labels = SKLEARN["two"]

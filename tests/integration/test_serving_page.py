@@ -6,14 +6,11 @@ import asyncio
 import contextlib
 import json
 import re
-import threading
-import time
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import make_classification
 from sklearn.ensemble import RandomForestClassifier
@@ -187,67 +184,3 @@ def test_faults_of_the_server_stay_500(service, monkeypatch, error):
     body = json.dumps(GOOD).encode()
     assert post(service[0], "/score", body)[0] == 500
     assert post(service[0], "/scores", b"[" + body + b"]")[0] == 500
-
-
-class Scorer:
-    """Answers requests with the newest model, while one of its threads trains."""
-
-    def __init__(self, X, y):
-        xgboost = pytest.importorskip("xgboost")
-        self.model = xgboost.XGBClassifier(n_estimators=20, max_depth=4, n_jobs=1)
-        self.current = self.trained(X, y, 1)
-
-    def trained(self, X, y, number):
-        served = skforge.CompiledForest(clone(self.model).fit(X, y), tuning="off")
-        return number, served.fit(X).warm_up([1, 200])
-
-    def train(self, new_rows):
-        for X, y in new_rows:
-            self.current = self.trained(X, y, self.current[0] + 1)
-
-    def answer(self, body):
-        number, model = self.current  # once a request
-        probability = model.predict_proba(json.loads(body))[:, 1]
-        return json.dumps({"model": number, "probability": probability.tolist()})
-
-
-def test_models_are_replaced_while_requests_come():
-    """Each answer is that of one whole model, and no request fails."""
-    rows, y = frame()
-    scorer = Scorer(rows, y)
-    models = {1: scorer.current[1].estimator_}
-    random = np.random.default_rng(0)
-    errors, answers = [], []
-
-    def new_rows():
-        """Yield rows once some requests have met the last model."""
-        for _ in range(3):
-            enough = len(answers) + 8
-            while len(answers) < enough and not errors:
-                time.sleep(0.001)
-            yield rows, random.permutation(y)
-            number, model = scorer.current
-            models[number] = model.estimator_
-
-    def send(size):
-        body = json.dumps(rows[:size].to_dict("list"))
-        try:
-            while trainer.is_alive():
-                answers.append((size, json.loads(scorer.answer(body))))
-                time.sleep(0.001)
-        except Exception as error:  # noqa: BLE001 - none may fail
-            errors.append(error)
-
-    trainer = threading.Thread(target=scorer.train, args=[new_rows()])
-    clients = [threading.Thread(target=send, args=[n]) for n in (1, 7, len(rows))]
-    threads = [trainer, *clients]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == [] and [*models] == [1, 2, 3, 4]
-    right = {n: one.predict_proba(rows)[:, 1].tolist() for n, one in models.items()}
-    assert len({*map(tuple, right.values())}) == 4  # no two models answer alike
-    assert {answer["model"] for _, answer in answers} >= {1, 2, 3}
-    for size, answer in answers:
-        assert answer["probability"] == right[answer["model"]][:size]

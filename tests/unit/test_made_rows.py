@@ -36,14 +36,6 @@ def test_few_columns_get_more_rows_than_many(width: int, ordinary: int) -> None:
     assert (np.abs(odd[7]) > 1e300).any()
 
 
-def test_thresholds_and_numbers_beside_them_are_among_the_values() -> None:
-    forest, (one,) = made(3)
-    assert len(forest.threshold) > 3
-    for column, cut in zip(forest.feature, forest.threshold, strict=True):
-        values = np.abs(one.rows[:, column] - cut)
-        assert (values <= 1e-6 * max(1.0, abs(cut))).any()
-
-
 def test_parts_of_lists_are_apart() -> None:
     _, parts = made(2, np.ndarray.tolist)
     assert [len(part.rows) for part in parts] == [195, 2, 3]
