@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from importlib.util import find_spec
-from math import factorial
 
 import numpy as np
 import pandas as pd
@@ -33,7 +32,7 @@ from sklearn.tree import (
 )
 
 from skforge import UnsupportedModelError, compile_forest, export, load_forest
-from skforge.forest.reference import cast_rows, evaluate_predicates
+from tests.oracles.shap_values import shap_values
 
 N = 200
 RNG = np.random.default_rng(0)
@@ -57,46 +56,9 @@ OF_LABELS = Y + np.array([0, 3, -2, 1, 0, 2, -1, 5])[LABELS.c.cat.codes]
 
 
 def truth(forest, rows):
-    """The SHAP values of each leaf's path added in float64; all terms are positive."""
-    rows = cast_rows(forest, rows)
-    tests = np.arange(forest.n_predicates)
-    left = [evaluate_predicates(forest, tests, row[forest.feature]) for row in rows]
-    passes = np.stack(left)
-    made = np.zeros((len(rows), forest.n_outputs, forest.n_features + 1))
-    made[..., -1] = forest.base
-    for root, output in zip(forest.tree_offset, forest.tree_output, strict=False):
-        pending = [(root, {})]
-        while pending:
-            node, path = pending.pop()
-            if forest.left[node] < 0:
-                value = forest.leaf_value[forest.leaf[node]].astype(float)
-                own = slice(None) if output < 0 else slice(output, output + 1)
-                _add_leaf(made[:, own], value, path)
-                continue
-            test = forest.predicate[node]
-            feature, whole = int(forest.feature[test]), forest.cover[node]
-            z, o = path.get(feature, (1.0, np.ones(len(rows))))
-            for child, taken in (
-                (forest.left[node], passes[:, test]),
-                (forest.right[node], ~passes[:, test]),
-            ):
-                share = forest.cover[child] / whole if whole else 0.5
-                pending.append((child, {**path, feature: (z * share, o * taken)}))
-    made /= forest.divisor
-    return made[:, 0] if forest.n_outputs == 1 else made
-
-
-def _add_leaf(made, value, path):
-    n = len(path)
-    made[..., -1] += value * np.prod([z for z, _ in path.values()])
-    for feature, (z, o) in path.items():
-        sizes = np.zeros((n, len(made)))  # of sets of the other features
-        sizes[0] = 1
-        for other, (z2, o2) in path.items():
-            if other != feature:
-                sizes = sizes * z2 + np.roll(sizes, 1, axis=0) * o2
-        weight = [factorial(k) * factorial(n - 1 - k) / factorial(n) for k in range(n)]
-        made[..., feature] += ((o - z) * (weight @ sizes))[:, np.newaxis] * value
+    """Return the SHAP values by their definition."""
+    found = shap_values(forest, rows).astype(float)
+    return found[:, 0] if forest.n_outputs == 1 else found
 
 
 def compiled(model):

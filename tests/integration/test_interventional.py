@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from itertools import product
-from math import factorial
 
 import numpy as np
 import pytest
@@ -31,11 +29,14 @@ from skforge.engine.explanations import background as kernels
 from skforge.engine.explanations.background import LOOK_UP
 from skforge.exceptions import ScheduleError
 from skforge.forest.arrays import Comparison, Missing
-from skforge.forest.reference import draw_rows, reference_leaves
+from skforge.forest.reference import draw_rows
 from tests import kinds
 from tests.exactness.forests import NUMERIC, drawn, forest_of, tree
 from tests.integration.test_estimator_onnx import CLASSIFIER, REGRESSOR
-from tests.oracles.shap_values import interventional_interactions
+from tests.oracles.shap_values import (
+    interventional_interactions,
+    interventional_values,
+)
 from tests.plain import plain
 
 #: Errors are below this times the sum of a row's absolute values.
@@ -44,38 +45,8 @@ LIMITS = {np.dtype(np.float32): 1e-7, np.dtype(np.float64): 1e-12}
 N_FEATURES = 5
 
 
-def scores(forest, rows):
-    """Return raw scores summed in float64."""
-    leaf = forest.leaf[reference_leaves(forest, rows)]
-    values = forest.leaf_value.astype(np.float64)[leaf]
-    total = np.tile(forest.base.astype(np.float64), (len(rows), 1))
-    for k, output in enumerate(forest.tree_output):
-        if output < 0:
-            total += values[:, k]
-        else:
-            total[:, output] += values[:, k, 0]
-    return total / forest.divisor
-
-
 def oracle(forest, rows, background):
-    """Return (rows, outputs, features + 1) from the value of every subset."""
-    n = forest.n_features
-    subsets = np.array(list(product([False, True], repeat=n)))
-    number = subsets @ (1 << np.arange(n)[::-1])
-    assert (number == np.arange(1 << n)).all()
-    known = subsets.sum(axis=1)
-    made = np.zeros((len(rows), forest.n_outputs, n + 1))
-    for row, x in enumerate(rows):
-        mixed = np.where(subsets[:, None], x, background)
-        value = scores(forest, mixed.reshape(-1, n))
-        value = value.reshape(len(subsets), len(background), -1).mean(axis=1)
-        for i in range(n):
-            out = np.flatnonzero(~subsets[:, i])
-            weight = [factorial(k) * factorial(n - k - 1) for k in known[out]]
-            gain = value[out | 1 << (n - 1 - i)] - value[out]
-            made[row, :, i] = np.array(weight) / factorial(n) @ gain
-        made[row, :, n] = value[0]
-    return made
+    return interventional_values(forest, rows, background).astype(float)
 
 
 def check(found, expected):

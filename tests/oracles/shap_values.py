@@ -71,15 +71,32 @@ def interventional_interactions(
     The worth of a subset is the mean score where all other features are those of the
     background rows. Values of a feature with itself are 0.
     """
-    n = forest.n_features
-    known = (np.arange(1 << n)[:, None] >> np.arange(n) & 1)[:, None] == 1
-    mixed = np.where(known, rows[:, None, None], background)
-    scores = margins(forest, mixed.reshape(-1, n))
-    worth = scores.reshape(*mixed.shape[:3], -1).mean(axis=2)
+    n, worth = forest.n_features, _mixed_worths(forest, rows, background)
     made = np.zeros((len(rows), forest.n_outputs, n, n), LONG)
     for i, j in combinations(range(n), 2):
         made[..., i, j] = made[..., j, i] = _shared(worth, n, i, j)
     return made
+
+
+def interventional_values(
+    forest: Forest, rows: NDArray[Any], background: NDArray[Any]
+) -> Array:
+    """Return values, (n_rows, n_outputs, n_features + 1), of the same worths."""
+    n, worth = forest.n_features, _mixed_worths(forest, rows, background)
+    values = [_shapley(worth, n, k) for k in range(n)]
+    return np.stack([*values, worth[:, 0]], axis=-1)
+
+
+def _mixed_worths(
+    forest: Forest, rows: NDArray[Any], background: NDArray[Any]
+) -> Array:
+    """Return worths, of shape (n_rows, 2 ** n_features, n_outputs)."""
+    n = forest.n_features
+    known = (np.arange(1 << n)[:, None] >> np.arange(n) & 1)[:, None] == 1
+    mixed = np.where(known, rows[:, None, None], background)
+    scores = margins(forest, mixed.reshape(-1, n))
+    worth: Array = scores.reshape(*mixed.shape[:3], -1).mean(axis=2)
+    return worth
 
 
 def saabas_values(forest: Forest, rows: ArrayLike) -> Array:
@@ -129,13 +146,14 @@ def margins(forest: Forest, rows: ArrayLike) -> Array:
     """Return the raw scores, of shape (n_rows, n_outputs)."""
     lefts = goes_left(forest, rows)
     made = np.zeros((len(lefts), forest.n_outputs), LONG)
+    every = np.arange(len(lefts))
     for root, outputs, _ in trees(forest):
-        for row, left in enumerate(lefts):
-            node = root
-            while forest.left[node] >= 0:
-                side = forest.left if left[forest.predicate[node]] else forest.right
-                node = side[node]
-            made[row, outputs] += forest.leaf_value[forest.leaf[node]]
+        node = np.full(len(lefts), root)
+        while (inner := forest.left[node] >= 0).any():
+            goes = lefts[every, forest.predicate[node]]  # of leaves: any
+            child = np.where(goes, forest.left[node], forest.right[node])
+            node = np.where(inner, child, node)
+        made[:, outputs] += forest.leaf_value[forest.leaf[node]]
     return (made + forest.base) / LONG(forest.divisor)
 
 
