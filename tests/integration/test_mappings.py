@@ -1,15 +1,22 @@
-"""Rows as mappings: the answers are those of the model itself to the frame of them."""
+"""Rows as mappings: the answers are those of the model itself to the frame of them.
+
+A mapping has a value for each column, or a sequence of values; ``test_kinds.py`` asks
+every kind of model for both, in all their forms.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import pickle
 import sys
 import warnings
-from collections import defaultdict
+from collections import UserDict, defaultdict
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,11 +26,13 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import ColumnTransformer, make_column_transformer
 from sklearn.decomposition import PCA
 from sklearn.ensemble import (
+    GradientBoostingRegressor,
     RandomForestClassifier,
     StackingClassifier,
     VotingClassifier,
 )
 from sklearn.feature_extraction import DictVectorizer
+from sklearn.frozen import FrozenEstimator
 from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline, make_union
@@ -40,11 +49,12 @@ from sklearn.tree import DecisionTreeClassifier
 import skforge
 from skforge.engine.entry.mappings import CompiledDictReader
 from skforge.exceptions import InvalidInputError
+from skforge.runtime import mappings
 from skforge.runtime.mapping_values import ColumnRule
 from skforge.runtime.mappings import MappingColumns, Mappings
 from tests.compared_calls import apart, called
 from tests.comparing import refusal, saved
-from tests.kinds import CLASSIFIERS, ISOLATION, REGRESSORS, SCALER
+from tests.kinds import CLASSIFIERS, ISOLATION, SCALER
 from tests.kinds import MODELS as MODEL_KINDS
 from tests.plain import plain
 
@@ -57,9 +67,9 @@ X = pd.DataFrame(rng.normal(size=(300, 5)) * 20 + 40, columns=NAMES)
 y = ((X["age"] > X["score"]) * 1 + (X["visits"] > 40)).to_numpy()
 FOREST = RandomForestClassifier(8, max_depth=5, random_state=0)
 OF_FOREST = clone(FOREST).fit(X, y)
-
-
 X_CITY = X.assign(city=pd.Categorical.from_codes(rng.integers(0, 4, 300), CITIES))
+X_TEXT = X_CITY.astype({"city": object})
+OF_CITY = (X_CITY["city"].isin(["Rome", "Oslo"]) ^ (X["age"] > 40)).astype(int)
 
 
 def by_name(*behind: Any) -> Any:
@@ -73,20 +83,52 @@ def by_name(*behind: Any) -> Any:
     return make_pipeline(columns, *behind, FOREST)
 
 
-MODELS: dict[str, Any] = {
-    **CLASSIFIERS,
-    "regressor": REGRESSORS["forest"],
-    "isolation": ISOLATION,
-    "scaler": make_pipeline(SCALER, FOREST),
-    "union": make_pipeline(make_union(SCALER, MinMaxScaler()), FOREST),
-    "by name": by_name(),
+def encoded(*steps: Any) -> Any:
+    encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
+    columns = make_column_transformer(
+        (StandardScaler(), ["visits", "age"]), (encoder, ["city"])
+    )
+    return make_pipeline(columns, *steps, FOREST)
+
+
+MODELS: dict[str, tuple[Any, Any]] = {
+    **{
+        name: (model, X)
+        for name, model in {
+            **CLASSIFIERS,
+            "regressor": GradientBoostingRegressor(n_estimators=4),
+            "isolation": ISOLATION,
+            "calibrated": CalibratedClassifierCV(
+                FrozenEstimator(make_pipeline(SCALER, FOREST).fit(X, y))
+            ),
+            "scaler": make_pipeline(SCALER, FOREST),
+            "union": make_pipeline(make_union(SCALER, MinMaxScaler()), FOREST),
+            "by name": by_name(),
+            "steps in their library": make_pipeline(PCA(2), FOREST),
+        }.items()
+    },
+    "texts by name": (encoded(), X_TEXT),
+    "texts, steps": (encoded(PCA(3)), X_TEXT),
+    **{
+        f"{name} of categories": (MODEL_KINDS[f"{name} of categories"].model, X_CITY)
+        for name in ("xgboost", "lightgbm", "hist")
+    },
 }
 
 
+def fitted(name: str) -> tuple[Any, Any, Any]:
+    """Return a model, its compiled form and the frame of training."""
+    model, frame = MODELS[name]
+    model = clone(model).fit(frame, y if frame is X else OF_CITY)
+    fast = compiled(model, frame)
+    if frame is X_CITY and not any(fast.forest_.category_names):
+        pytest.skip("this XGBoost keeps no names of categories")
+    return model, fast, frame
+
+
 @pytest.fixture(scope="module", params=MODELS)
-def pair(request: Any) -> tuple[Any, Any]:
-    model = clone(MODELS[request.param]).fit(X, y)
-    return model, compiled(model)
+def trio(request: Any) -> tuple[Any, Any, Any]:
+    return fitted(request.param)
 
 
 @pytest.fixture
@@ -107,18 +149,47 @@ def same(found: Any, wanted: Any) -> None:
     np.testing.assert_array_equal(found, np.asarray(wanted), strict=True)
 
 
-def test_raw_scores_and_leaves(pair: Any) -> None:
-    _, fast = pair
-    rows = X.iloc[:30].to_dict("records")
-    same(fast.predict_raw(rows), fast.predict_raw(X.iloc[:30]))
-    same(fast.predict_raw(rows[4]), fast.predict_raw(X.iloc[4:5]))
-    if hasattr(fast, "apply"):
-        own = fast.apply(X.iloc[:30])
-        same(fast.apply(rows), own)
-        same(fast.apply(rows[3]), own[3:4])
-    out = np.empty_like(fast.predict_raw(rows))
-    assert fast.predict_raw(rows, out=out) is out
-    same(out, fast.predict_raw(rows))
+def shapes(frame: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield mappings, with the frames that they stand for."""
+    yield frame.to_dict("records"), frame
+    yield frame.iloc[4].to_dict(), frame[4:5]
+    order = rng.permutation([*frame.columns])
+    yield {name: frame[name].tolist() for name in order}, frame
+    yield UserDict({name: np.array(frame[name]) for name in order}), frame
+    yield MappingProxyType({name: tuple(frame[name]) for name in order}), frame
+
+
+@pytest.mark.sampled(9)
+def test_methods_and_mappings(trio: Any) -> None:
+    model, fast, frame = trio
+    before = pickle.dumps(model)
+    for given, some in shapes(frame[:30]):
+        kept = given if isinstance(given, MappingProxyType) else copy.deepcopy(given)
+        same(fast.predict(given), model.predict(some))
+        same(fast.predict_raw(given), wanted := fast.predict_raw(some))
+        out = np.empty_like(wanted)
+        assert fast.predict_raw(given, out=out) is out
+        same(out, wanted)
+        if hasattr(fast, "apply"):
+            same(fast.apply(given), fast.apply(some))
+        if hasattr(model, "score") and len(some) > 1:
+            assert fast.score(given, y[:30]) == fast.score(some, y[:30])
+        with contextlib.suppress(skforge.exceptions.UnsupportedModelError):
+            same(fast.predict_contribs(given), fast.predict_contribs(some))
+        if isinstance(given, UserDict):
+            assert [*map(type, given.values())] == [np.ndarray] * frame.shape[1]
+            given, kept = ({k: [*v] for k, v in one.items()} for one in (given, kept))
+        assert given == kept
+    assert pickle.dumps(model) == before
+
+
+@pytest.mark.sampled(6)
+def test_no_rows(trio: Any) -> None:
+    model, fast, frame = trio
+    for kind in (list, np.asarray):
+        columns = {name: kind(frame[name][:0]) for name in frame}
+        wanted = called(model.predict, frame[:0])
+        assert not apart(called(fast.predict, columns), wanted, columns)
 
 
 def test_defaults_are_not_asked(fast: Any) -> None:
@@ -129,46 +200,142 @@ def test_defaults_are_not_asked(fast: Any) -> None:
     assert dict(row) == {"age": 1.0}
 
 
-def test_an_absent_column(fast: Any) -> None:
-    row = {**X.iloc[0].to_dict()}
-    row["Visits"] = row.pop("visits")
-    text = (
-        "the row has no 'visits'; its nearest key is 'Visits'. Give every column of "
-        "the model, with None where the value is missing."
-    )
-    both = [X.iloc[0].to_dict(), row]
-    for name in ("predict", "predict_proba", "predict_log_proba"):
-        ask = getattr(fast, name)
-        assert refusal(InvalidInputError, ask, row) == text
-        of_one = text.replace("the row", "row 1")
-        assert refusal(InvalidInputError, ask, both) == of_one
-    assert refusal(InvalidInputError, fast.predict, {}) == (
-        "the row has no 'age', 'income', 'height', 'visits', 'score'. Give every "
-        "column of the model, with None where the value is missing."
-    )
+# ------------------------------------------------------------ errors
+
+ROW = X.iloc[0].to_dict()
+CAPITAL = {"Visits" if name == "visits" else name: ROW[name] for name in NAMES}
+COLUMNS = {name: X[name][:3].tolist() for name in NAMES}
+GIVE = "Give every column of the model, with None where the value is missing."
+ABSENT = f"has no 'visits'; its nearest key is 'Visits'. {GIVE}"
+ALIKE = "give every key one value, or every key a sequence."
+ERRORS: dict[str, tuple[Any, str]] = {
+    "absent": (CAPITAL, f"the row {ABSENT}"),
+    "absent in a later row": ([ROW, CAPITAL], f"row 1 {ABSENT}"),
+    "all absent": (
+        {},
+        f"the row has no 'age', 'income', 'height', 'visits', 'score'. {GIVE}",
+    ),
+    "absent columns": (
+        {"age": [1, 2], "visit": [3, 4]},
+        "the mapping has no 'income', 'height', 'visits', 'score'; for 'visits', the "
+        f"nearest key is 'visit'. {GIVE}",
+    ),
+    "mixed rows": (
+        [ROW, [1.0] * 5],
+        "row 1 is of type list, but row 0 is a mapping; make all of them mappings.",
+    ),
+    "one value": (
+        COLUMNS | {"height": 41},
+        f"'height' has one value (41), but 'age' has a sequence of values; {ALIKE}",
+    ),
+    "a text": (
+        COLUMNS | {"age": "one"},
+        f"'age' has one value ('one'), but 'income' has a sequence of values; {ALIKE}",
+    ),
+    "one value in an array": (
+        COLUMNS | {"age": np.array(1)},
+        "'age' has one value (array(1)), but 'income' has a sequence of values; "
+        f"{ALIKE}",
+    ),
+    "lengths": (
+        COLUMNS | {"age": [1], "visits": [1]},
+        "the columns have different numbers of values: 1 for 'visits' and 3 for "
+        "'score'; give every column a value for each row, with None where it is "
+        "missing.",
+    ),
+    "two dimensions": (
+        COLUMNS | {"income": np.zeros((3, 2))},
+        "'income' of row 0 is of type list, but a row has one value there; for "
+        "columns of values pass one mapping of sequences.",
+    ),
+    "spans of time": (
+        COLUMNS | {"income": np.array([1, 2, 3], "m8[s]")},
+        "'income' of row 0 is np.timedelta64(1,'s'), which is not a number; pass a "
+        "DataFrame whose column has the dtype that it had in training.",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ERRORS)
+def test_errors(fast: Any, kind: str) -> None:
+    given, text = ERRORS[kind]
     for one in (fast, fast.drop_estimator()):
-        with pytest.raises(
-            InvalidInputError, match="for 'age', the nearest key is 'aj"
+        for method in ("predict", "predict_proba", "predict_log_proba", "apply"):
+            assert refusal(InvalidInputError, getattr(one, method), given) == text
+
+
+BAD = [
+    ("forty", "is 'forty', which is not a number; pass a number, or None if it is "),
+    ("41", "is '41', which is not a number"),
+    (np.str_("41"), "is .*, which is not a number"),
+    (b"41", "is b'41', which is not a number"),
+    (1j, "is 1j, which is not a number"),
+    (object, "is .*, which is not a number"),
+    (pd.NaT, "is NaT, which is not a number"),
+    (pd.Timestamp("2020-01-01"), "is .*; pass a DataFrame whose column has the dtype"),
+    (np.timedelta64(3, "D"), "is .*, which is not a number; pass a DataFrame whose "),
+    (Decimal("sNaN"), "is .*, which is not a number"),
+    ({41}, "is of type set, but a row has one value there; for columns of values "),
+    ({"a": 41}, "is of type dict, but a row has one value there"),
+    (np.array(41.0), "is of type ndarray, .* pass one mapping of sequences"),
+    (10**400, "is a whole number too large for float64 .above 1e308."),
+]
+
+
+@pytest.mark.sampled(5)
+@pytest.mark.parametrize(("value", "text"), BAD)
+def test_a_value_that_is_no_number(fast: Any, value: Any, text: str) -> None:
+    row = {**ROW, "height": value}
+    columns = {name: [1, row[name], 2] for name in NAMES}
+    for method in ("predict", "apply", "predict_log_proba"):
+        call = getattr(fast, method)
+        for given, where in (
+            (row, "the row"),
+            ([ROW, row], "row 1"),
+            (columns, "row 1"),
         ):
-            one.predict([{"aje": 1}])
+            with pytest.raises(InvalidInputError, match=f"^'height' of {where} {text}"):
+                call(given)
+    same(fast.predict(ROW), fast.estimator_.predict(frame_of(ROW)))
+
+
+@pytest.mark.parametrize(
+    "kind", ["forest", "xgboost", "lightgbm", "pipeline", "prefixed", "members"]
+)
+def test_models_without_names(kind: str) -> None:
+    model = {
+        "pipeline": make_pipeline(SCALER, FOREST),
+        "prefixed": make_pipeline(PCA(2), FOREST),
+        "members": CalibratedClassifierCV(make_pipeline(PCA(2), FOREST), cv=2),
+        **CLASSIFIERS,
+    }[kind]
+    fast = compiled(clone(model).fit(X.to_numpy(), y), X.to_numpy())
+    for given, _ in shapes(X[:9]):
+        assert refusal(InvalidInputError, fast.predict, given) == (
+            "the rows are mappings, but the model was trained without feature names; "
+            "pass an array, or train the model on a DataFrame."
+        )
+
+
+# ------------------------------------------------------------ further keys
 
 
 @pytest.mark.sampled(4)
-def test_further_keys_are_ignored_with_one_warning(pair: Any, tmp_path: Path) -> None:
-    model, fast = pair
-    good = X.iloc[0].to_dict()
+def test_further_keys_are_ignored_with_one_warning(trio: Any, tmp_path: Path) -> None:
+    model, fast, frame = trio
+    good = frame.iloc[0].to_dict()
     row = {"id": "a", **good, "ages": [1], "tags": ["x"], "q": None}
-    wanted = model.predict(frame_of(good))
-    many = {name: X[name][:2] for name in NAMES} | {"note": "any"}
+    wanted = model.predict(frame[:1])
+    many = {name: frame[name][:2] for name in frame} | {"note": "any"}
     where: dict[str, Any] = {"the row": row, "row 1": [good, row], "the mapping": many}
     steps = [step for _, step in getattr(model, "steps", ())]
-    skforge.save(fast, tmp_path / "fast.skforge")
+    states = [lambda: plain(model).fit(frame), lambda: pickle.loads(pickle.dumps(fast))]
+    with contextlib.suppress(skforge.UnsupportedModelError):
+        skforge.save(fast, tmp_path / "fast.skforge")
+        states.append(lambda: skforge.load(tmp_path / "fast.skforge"))
     for kind, given in where.items():
-        for again in (
-            plain(model).fit(X),
-            pickle.loads(pickle.dumps(fast)),
-            skforge.load(tmp_path / "fast.skforge"),
-        ):
+        for state in states:
+            again = state()
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 for _ in range(2):
@@ -194,7 +361,7 @@ def test_further_keys_are_ignored_with_one_warning(pair: Any, tmp_path: Path) ->
 
 
 def test_errors_stay_errors_beside_further_keys(fast: Any) -> None:
-    row = X.iloc[0].to_dict() | {"id": 7}
+    row = ROW | {"id": 7}
     with pytest.warns(skforge.exceptions.InputWarning, match="'id'"):
         fast.predict(row)
     capital = {key.replace("age", "Age"): value for key, value in row.items()}
@@ -208,19 +375,31 @@ def test_errors_stay_errors_beside_further_keys(fast: Any) -> None:
             fast.predict([row, row | {"age": "x"}])
 
 
-@pytest.mark.parametrize("behind", [(), (PCA(2),)], ids=["folded", "in its library"])
-def test_columns_by_name_ignore_other_keys(behind: Any) -> None:
-    model = by_name(*behind).fit(X, y)
-    fast = compiled(model)
-    for row in X.iloc[:10].to_dict("records"):
-        wanted = model.predict_proba(frame_of(row))
-        used = {name: row[name] for name in ("age", "score", "visits")}
-        for given in (used, {**row, "note": "any", "list": [4]}):
-            same(fast.predict_proba(given), wanted)
-            same(fast.predict_proba([given]), wanted)
-            same(model.predict_proba(pd.DataFrame([given])), wanted)
-    with pytest.raises(InvalidInputError, match="the row has no 'score'"):
-        fast.predict({"age": 1.0, "visits": 2.0})
+@pytest.mark.parametrize(
+    ("model", "used"),
+    [
+        (by_name(), ("age", "score", "visits")),
+        (by_name(PCA(2)), ("age", "score", "visits")),
+        (encoded(), ("city", "visits", "age")),
+    ],
+    ids=["folded", "in its library", "texts"],
+)
+def test_columns_by_name_ignore_other_keys(model: Any, used: Any) -> None:
+    fast = compiled(model.fit(X_TEXT, y), X_TEXT)
+    for given, some in shapes(X_TEXT[:5]):
+        wanted = model.predict_proba(some)
+        for one in given if isinstance(given, list) else [given]:
+            one = {name: one[name] for name in used}
+            for more in ({}, {"note": "any"}, {"list": [4], 1: None, "height": X}):
+                found = fast.predict_proba({**one, **more})
+                same(found, wanted[: len(found)])
+            if isinstance(given, list):
+                same(fast.predict_proba([one]), wanted[:1])
+                wanted = wanted[1:]
+    gone = {name: 1.0 for name in used[1:]}
+    for given, where in ((gone, "the row"), ({k: [1] for k in gone}, "the mapping")):
+        with pytest.raises(InvalidInputError, match=f"^{where} has no '{used[0]}'"):
+            fast.predict(given)
 
 
 @pytest.mark.parametrize("inner", [("scaled", "filled"), ("filled", "forest")])
@@ -246,24 +425,6 @@ def test_members_that_take_other_columns_by_name(inner: Any) -> None:
     same(fast.predict_proba({**used, "note": 1}), wanted)
     with pytest.raises(InvalidInputError, match="the row has no 'visits'"):
         fast.predict({name: row[name] for name in needed if name != "visits"})
-
-
-BAD = [
-    ("forty", "is 'forty', which is not a number; pass a number, or None if it is "),
-    ("41", "is '41', which is not a number"),
-    (np.str_("41"), "is .*, which is not a number"),
-    (b"41", "is b'41', which is not a number"),
-    (1j, "is 1j, which is not a number"),
-    (object, "is .*, which is not a number"),
-    (pd.NaT, "is NaT, which is not a number"),
-    (pd.Timestamp("2020-01-01"), "is .*; pass a DataFrame whose column has the dtype"),
-    (np.timedelta64(3, "D"), "is .*, which is not a number; pass a DataFrame whose "),
-    (Decimal("sNaN"), "is .*, which is not a number"),
-    ({41}, "is of type set, but a row has one value there; for columns of values "),
-    ({"a": 41}, "is of type dict, but a row has one value there"),
-    (np.array(41.0), "is of type ndarray, .* pass one mapping of sequences"),
-    (10**400, "is a whole number too large for float64 .above 1e308."),
-]
 
 
 @pytest.mark.parametrize("alone", [False, True])  # one function takes all columns
@@ -298,44 +459,6 @@ def test_dates_before_a_function_of_dates(alone: bool) -> None:
         fast.predict({**row, "when": "yesterday"})
 
 
-@pytest.mark.sampled(5)
-@pytest.mark.parametrize(("value", "text"), BAD)
-def test_a_value_that_is_no_number(fast: Any, value: Any, text: str) -> None:
-    good = X.iloc[0].to_dict()
-    row = {**good, "height": value}
-    with pytest.raises(InvalidInputError, match=f"^'height' of the row {text}"):
-        fast.predict(row)
-    for method in ("predict", "apply", "predict_log_proba"):
-        with pytest.raises(InvalidInputError, match=f"^'height' of row 1 {text}"):
-            getattr(fast, method)([good, row, good])
-    same(fast.predict(good), fast.estimator_.predict(frame_of(good)))
-
-
-def test_mixed_rows(fast: Any) -> None:
-    row = X.iloc[0].to_dict()
-    assert refusal(InvalidInputError, fast.predict, [row, [1.0] * 5]) == (
-        "row 1 is of type list, but row 0 is a mapping; make all of them mappings."
-    )
-
-
-@pytest.mark.parametrize(
-    "kind", ["forest", "xgboost", "lightgbm", "pipeline", "prefixed", "members"]
-)
-def test_models_without_names(kind: str) -> None:
-    model = {
-        "pipeline": make_pipeline(SCALER, FOREST),
-        "prefixed": make_pipeline(PCA(2), FOREST),
-        "members": CalibratedClassifierCV(make_pipeline(PCA(2), FOREST), cv=2),
-        **CLASSIFIERS,
-    }[kind]
-    fast = compiled(clone(model).fit(X.to_numpy(), y), X.to_numpy())
-    for given in (X.iloc[0].to_dict(), X.to_dict("records")):
-        assert refusal(InvalidInputError, fast.predict, given) == (
-            "the rows are mappings, but the model was trained without feature names; "
-            "pass an array, or train the model on a DataFrame."
-        )
-
-
 # ------------------------------------------------------------ categories
 
 
@@ -345,51 +468,54 @@ def city_frame(rows: list[dict[str, Any]], categories: Any) -> Any:
     return frame.assign(city=pd.Categorical(frame["city"], categories=categories))
 
 
-@pytest.fixture(scope="module", params=["xgboost", "lightgbm", "hist"])
-def named(request: Any) -> tuple[Any, Any]:
-    model = clone(MODEL_KINDS[f"{request.param} of categories"].model)
-    target = (X_CITY["city"].isin(["Rome", "Oslo"]) ^ (X["age"] > 40)).astype(int)
-    model.fit(X_CITY, target)
-    return model, compiled(model, X_CITY)
-
-
-def test_unseen_categories(named: Any) -> None:
-    """Labels that training had, by mappings, are forms in ``test_kinds.py``."""
-    model, fast = named
-    if not any(fast.forest_.category_names):
-        pytest.skip("this XGBoost keeps no names of categories")
-    full = X.iloc[0].to_dict()
-    known = [{**full, "city": city} for city in (*CITIES, None, np.str_("Rome"))]
-    new = {**full, "city": "Paris"}
+@pytest.mark.parametrize("kind", ["xgboost", "lightgbm", "hist"])
+def test_unseen_and_missing_categories(kind: str) -> None:
+    """Labels that training had, in sequences of all kinds, are in ``test_kinds.py``."""
+    arrow, polars = pytest.importorskip("pyarrow"), pytest.importorskip("polars")
+    model, fast, _ = fitted(f"{kind} of categories")
+    known = [{**ROW, "city": city} for city in (*CITIES, None, np.str_("Rome"))]
+    new = {**ROW, "city": "Paris"}
     for rows, lists in (
         *((one, CITIES) for one in (known, *([row] for row in known))),
         *((one, [*CITIES, "Paris"]) for one in ([new], [new, known[0]])),
     ):
-        frame = city_frame(rows, lists)
-        for ours, theirs in ((rows, frame), (rows[0], frame[:1])):
+        frame, cities = city_frame(rows, lists), [row["city"] for row in rows]
+        columns = {name: [row[name] for row in rows] for name in frame}
+        given = [(rows, frame), (rows[0], frame[:1]), (columns, frame)]
+        for column in (
+            *(np.array(cities, object), pd.Categorical(cities)),
+            *(pd.array(cities, dtype="string"), arrow.array(cities)),
+            polars.Series(cities, dtype=polars.Categorical),
+        ):
+            numbers = {name: np.array(columns[name]) for name in NAMES}
+            given.append(({**numbers, "city": column}, frame))
+        for ours, theirs in given:
             wanted = called(model.predict_proba, theirs)
-            assert not apart(called(fast.predict_proba, ours), wanted, theirs)
+            assert not apart(called(fast.predict_proba, ours), wanted, rows)
     with pytest.raises(InvalidInputError, match="'city' of row 0 is of type list"):
-        fast.predict([{**full, "city": ["Oslo"]}])
+        fast.predict([{**ROW, "city": ["Oslo"]}])
 
 
 def test_whole_numbers_as_categories() -> None:
-    model = clone(CLASSIFIERS["lightgbm"])
     codes = pd.Categorical(rng.integers(1, 6, 300), categories=[5, 1, 2, 3, 4])
     frame = X.assign(city=codes)
+    model = clone(CLASSIFIERS["lightgbm"])
     model.fit(frame, (codes.isin([1, 4])) ^ (X["age"] > 40))
     fast = compiled(model, frame)
-    full = X.iloc[0].to_dict()
     for value in (1, 2, 5, np.int64(4), 3.0, 9, 2.5, "1", None):
-        row = {**full, "city": value}
+        row = {**ROW, "city": value}
         known = value if value in (1, 2, 3, 4, 5) else None
         wanted = model.predict_proba(
-            city_frame([{**full, "city": known}], [5, 1, 2, 3, 4])
+            city_frame([{**ROW, "city": known}], [5, 1, 2, 3, 4])
         )
-        same(fast.predict_proba(row), wanted)
-        same(fast.predict_proba([row]), wanted)
-    with pytest.raises(InvalidInputError, match="pass 1 if that is meant"):
-        fast.predict({**full, "city": True})
+        columns = [
+            {name: kind([row[name]]) for name in row} for kind in (list, np.array)
+        ]
+        for given in (row, [row], *columns):
+            same(fast.predict_proba(given), wanted)
+    for given in ({**ROW, "city": True}, {name: [2, True] for name in frame}):
+        with pytest.raises(InvalidInputError, match=r"is True.* pass 1 if that"):
+            fast.predict(given)
 
 
 # ------------------------------------------------------------ texts
@@ -601,7 +727,7 @@ def test_texts_where_only_gaps_count() -> None:
 def test_small_frames_of_pipelines(kind: str, monkeypatch: Any) -> None:
     mixed = X.assign(age=X["age"].astype(int), height=X["height"].astype("i2"))
     mixed.loc[::4, "visits"] = np.nan
-    model = clone(MODELS[kind]).fit(mixed, y)
+    model = clone(MODELS[kind][0]).fit(mixed, y)
     fast = compiled(model, mixed)
     first = mixed.iloc[:6].assign(note="text")
     given = [first.iloc[[i]] for i in range(6)]
@@ -620,28 +746,30 @@ def test_small_frames_of_pipelines(kind: str, monkeypatch: Any) -> None:
 # ------------------------------------------------------------ around a model
 
 
-def test_without_pandas(fast: Any, monkeypatch: Any) -> None:
-    rows, wanted = X[:4].to_dict("records"), OF_FOREST.predict_proba(X[:4])
+@pytest.mark.parametrize(
+    "kind",
+    ["forest", "texts by name", "xgboost of categories", "lightgbm of categories"],
+)
+def test_without_pandas(kind: str, tmp_path: Path, monkeypatch: Any) -> None:
+    """Models and artifacts answer without a frame, however many rows there are."""
+    model, fast, frame = fitted(kind)
+    cases = [(given, model.predict_proba(some)) for given, some in shapes(frame)]
+    loaded = saved(fast, tmp_path)
     monkeypatch.setitem(sys.modules, "pandas", None)
-    same(fast.predict_proba(rows), wanted)
-    same(fast.predict_proba(rows[0]), wanted[:1])
-    with pytest.raises(InvalidInputError, match="pandas is not installed"):
-        fast.apply(rows)
+    for given, wanted in cases:
+        for one in (fast, loaded):
+            same(one.predict_proba(given), wanted)
+    if kind == "forest":
+        with pytest.raises(InvalidInputError, match="pandas is not installed"):
+            fast.apply(cases[0][0])
 
 
-def test_nothing_changes(pair: Any) -> None:
-    model, fast = pair
-    before = pickle.dumps(model)
-    rows = X.iloc[:5].to_dict("records")
-    kept = copy.deepcopy(rows)
-    fast.predict(rows)
-    fast.predict(rows[0])
-    for bad in ({}, {**rows[0], "age": "x"}, [rows[0], 3]):
-        with pytest.raises(InvalidInputError):
-            fast.predict(bad)
-    assert rows == kept
-    assert pickle.dumps(model) == before
-    same(fast.predict(X), model.predict(X))
+def test_large_batches_do_not_need_a_frame(fast: Any, monkeypatch: Any) -> None:
+    """Entries decline more than a million values; kernels answer."""
+    columns = {name: np.tile(X[name], 1000) for name in NAMES}
+    wanted = np.tile(OF_FOREST.predict_proba(X), (1000, 1))
+    monkeypatch.setattr(Mappings, "frame", None)
+    same(fast.predict_proba(columns), wanted)
 
 
 def test_boosters_and_files(tmp_path: Any) -> None:
@@ -655,13 +783,34 @@ def test_boosters_and_files(tmp_path: Any) -> None:
         same(fast.predict_proba(rows[1]), wanted[1:2])
 
 
-def test_scores_and_one_column(fast: Any) -> None:
-    rows = X.to_dict("records")
-    assert fast.score(rows, y) == fast.score(X, y)
+def test_one_column() -> None:
     model = DecisionTreeClassifier(max_depth=3).fit(X[["age"]], y)
-    fast, rows = compiled(model, X[["age"]]), X[["age"]].to_dict("records")
-    same(fast.predict(rows), model.predict(X[["age"]]))
-    same(fast.predict(rows[0]), model.predict(X[["age"]].iloc[:1]))
+    fast = compiled(model, X[["age"]])
+    for given, some in shapes(X[["age"]]):
+        same(fast.predict(given), model.predict(some))
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 1e39])
+def test_large_batches_with_values_that_the_model_may_refuse(value: float) -> None:
+    """They have the model's own answer or error, as from a frame."""
+    for model in (GradientBoostingRegressor(n_estimators=4), clone(FOREST)):
+        fast = compiled(model.fit(X, y))
+        frame = pd.DataFrame({name: np.tile(X[name], 1000) for name in NAMES})
+        frame.loc[len(frame) - 1, "visits"] = value
+        columns = {name: frame[name].to_numpy() for name in NAMES}
+        assert not apart(
+            called(fast.predict, columns), called(model.predict, frame), columns
+        )
+
+
+def test_numeric_arrays_are_not_read_one_by_one(fast: Any, monkeypatch: Any) -> None:
+    columns = {name: X[name].to_numpy() for name in NAMES}
+    read: list[int] = []
+    own = mappings._is_plain
+    monkeypatch.setattr(mappings, "_is_plain", lambda v: read.append(len(v)) or own(v))
+    same(fast.predict(columns), fast.predict(X))
+    same(fast.predict(columns | {"age": X["age"].tolist()}), fast.predict(X))
+    assert read == [0, len(X)]
 
 
 def test_many_threads(fast: Any) -> None:
