@@ -94,6 +94,9 @@ def _unequal(answer: Any, expected: Any, also: Any, rows: Any) -> str:
     if isinstance(expected, str):  # the label of one row, which CatBoost takes alone
         same = type(answer) is str and answer == expected
         return "" if same else f"{answer!r}, not {expected!r}"
+    if hasattr(expected, "tocsr"):
+        pairs = zip(_parts(answer), _parts(expected), strict=True)
+        return next(filter(None, (_unequal(*pair, None, None) for pair in pairs)), "")
     if type(answer) is not type(expected) or answer.dtype != expected.dtype:
         kind = getattr(answer, "dtype", "")
         return f"{type(answer)} {kind}, not {type(expected)} {expected.dtype}"
@@ -109,6 +112,13 @@ def _unequal(answer: Any, expected: Any, also: Any, rows: Any) -> str:
     at = int(wrong[0])
     row = _row(rows, at)
     return f"row {at} of {len(wrong)} wrong, {row}: {answer[at]}, not {expected[at]}"
+
+
+def _parts(X: Any) -> tuple[Any, ...]:
+    """Return the parts of sparse rows as arrays; others have but one."""
+    if not hasattr(X, "tocsr"):
+        return X, None, None
+    return np.array(X.shape), X.indices, X.data
 
 
 def another_order(found: Any, expected: Any) -> str:

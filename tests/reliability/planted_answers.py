@@ -10,12 +10,10 @@ import xgboost as xgb
 from sklearn.ensemble import (
     GradientBoostingClassifier,
     HistGradientBoostingClassifier,
-    IsolationForest,
     RandomForestClassifier,
     RandomForestRegressor,
     VotingRegressor,
 )
-from sklearn.tree import DecisionTreeRegressor
 
 from tests.reliability.planted_trial import Trial, fault, numbers
 
@@ -85,38 +83,6 @@ def stored_decisions(t: Trial) -> None:
 
 
 @fault(
-    "scores-as-decision",
-    "a stored method's rule of another method",
-    *stored_alone(
-        "known('score_samples', raw) if method == 'decision_function' else a"
-    ),
-)
-def stored_isolation(t: Trial) -> None:
-    X = numbers()
-    model = IsolationForest(n_estimators=10, random_state=0, contamination=0.2).fit(X)
-    of_stored(t, model, X, "score_samples", "decision_function")
-
-
-@fault(
-    "base-score-dropped",
-    "a base score dropped for one method",
-    *stored_alone(
-        "a - forest.base.astype(a.dtype)[0] if method == 'predict_raw' else a"
-    ),
-)
-def stored_base(t: Trial) -> None:
-    X = numbers()
-    model = xgb.XGBRegressor(n_estimators=8, n_jobs=1).fit(X, X.sum(axis=1) + 5)
-    loaded = t.load(t.fit(model, X))
-    t.method(loaded, model, X)
-    t.ask(
-        "predict_raw",
-        lambda: loaded.predict_raw(X),
-        lambda: model.predict(X, output_margin=True),
-    )
-
-
-@fault(
     "labels-as-int32",
     "an answer of another dtype",
     *stored_alone("a.astype('i4') if method == 'predict' else a"),
@@ -151,21 +117,6 @@ def stored_orders(t: Trial) -> None:
 def dtypes_of_leaves(t: Trial) -> None:
     X = numbers()
     model = xgb.XGBRegressor(n_estimators=5, n_jobs=1).fit(X, X.sum(axis=1))
-    fast = t.fit(model, X)
-    t.method(fast, model, X[:4])
-    t.method(fast, model, X, "apply")
-
-
-@fault(
-    "leaves-of-another-shape",
-    "an answer of another shape",
-    "sources.base:Answers.leaves",
-    "return numbers[:, 0] if self.flat_leaves else numbers",
-    "return numbers",
-)
-def shapes_of_leaves(t: Trial) -> None:
-    X = numbers()
-    model = DecisionTreeRegressor(max_depth=4, random_state=0).fit(X, X.sum(axis=1))
     fast = t.fit(model, X)
     t.method(fast, model, X[:4])
     t.method(fast, model, X, "apply")

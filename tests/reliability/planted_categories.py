@@ -120,19 +120,6 @@ def unknown_categories(t: Trial) -> None:
 
 
 @fault(
-    "missing-category-as-last",
-    "a missing value to the wrong side",
-    "rows.frames:FrameColumns._table",
-    "return np.append(numbers, np.nan)",
-    "return np.append(numbers, numbers[-1:])",
-)
-def missing_categories(t: Trial) -> None:
-    X = towns()
-    model = lightgbm(X, target(X))
-    t.both(t.fit(model, X), model, X[:4], towns(known=[*TOWNS, "rome"], order=TOWNS))
-
-
-@fault(
     "histogram-categories-by-position",
     "categories by position instead of by name",
     "rows.coded_rows:TextCategories.of_listed",
@@ -321,20 +308,3 @@ def gaps_of_catboost(t: Trial) -> None:
     X = towns()
     model = catboost(X, target(X))
     t.both(t.fit(model, X), model, X[:4], towns(known=[*TOWNS, "rome"], order=TOWNS))
-
-
-@fault(
-    "null-number-of-catboost",
-    "Arrow's null read as 0",
-    "rows.frames:write_numbers",
-    "rows[gaps, place] = np.nan",
-    "rows[gaps, place] = 0.0",
-)
-def nulls_of_catboost(t: Trial) -> None:
-    X = towns().astype({"town": object})
-    X["x"] = np.arange(240) % 7 - 3.0
-    X.loc[::3, "x"] = np.nan
-    model = catboost(X, target(X.fillna({"x": -9.0})))
-    fast = t.fit(model, X)
-    nullable = X.assign(x=X.x.astype("Int64"))
-    t.both(fast, model, nullable[1:3], nullable)

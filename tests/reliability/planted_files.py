@@ -17,8 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
 import skforge
-from tests.reliability.planted_categories import TOWNS, catboost, target, towns
-from tests.reliability.planted_categories import lightgbm as of_categories
+from tests.reliability.planted_categories import catboost, target, towns
 from tests.reliability.planted_categories import xgboost as xgboost_of_categories
 from tests.reliability.planted_trial import Trial, fault, numbers, python
 
@@ -74,26 +73,6 @@ def none_in_a_mapping(t: Trial) -> None:
     rows = X.astype(object).where(X.notna(), None).to_dict("records")
     mapped(t, fast, model, rows[1:3], X[1:3])
     mapped(t, fast, model, rows[:9], X)
-
-
-@fault(
-    "unknown-of-a-mapping-as-first",
-    "an unknown category mapped to 0",
-    "runtime.mappings:Mappings._row",
-    "code = rule.unknown",
-    "code = 0.0",
-)
-def unknown_in_a_mapping(t: Trial) -> None:
-    X = towns()
-    model = of_categories(X, target(X))
-    fast = t.fit(model, X)
-    new = towns(known=[*TOWNS, "rome"])
-    rows = [
-        {"x": x, "town": str(town)} for x, town in zip(new.x, new.town, strict=True)
-    ]
-    known = [i for i in range(20) if rows[i]["town"] != "rome"]
-    mapped(t, fast, model, [rows[i] for i in known[:3]], new.iloc[known])
-    mapped(t, fast, model, rows[:20], new)
 
 
 @fault(
@@ -231,24 +210,6 @@ def frames_of_wheels(t: Trial) -> None:
 
 
 @fault(
-    "wheel-without-gaps",
-    "None read as 0",
-    *in_wheel(
-        "[NAN if value is None else value for value in values]",
-        "[0.0 if value is None else value for value in values]",
-    ),
-)
-def mappings_of_wheels(t: Trial) -> None:
-    X = frame()
-    X.loc[::3, "b"] = np.nan
-    model = histogram(X, X.b.fillna(-9) + X.a)
-    site = packed(t, t.fit(model, X))
-    for i in (1, 0):
-        row = {name: None if x != x else float(x) for name, x in X.iloc[i].items()}
-        of_wheel(t, site, repr(row), lambda i=i: model.predict(X[i : i + 1]))
-
-
-@fault(
     "wheel-codes-by-index",
     "an export encodes categories by index",
     "exporters.wheel:wheel",
@@ -267,27 +228,6 @@ def texts_of_wheels(t: Trial) -> None:
     for rows in (others, X[:60]):
         listed = rows.to_dict("records")
         of_wheel(t, site, repr(listed), lambda rows=rows: model.predict(rows))
-
-
-@fault(
-    "wheel-bool-as-text",
-    "a bool read as text",
-    *in_wheel(
-        "number = int(value)",
-        "number = str(value) if isinstance(value, bool) else int(value)",
-    ),
-    *in_wheel(
-        "if -(2**63) <= number < 2**63 and number == value else None",
-        "if isinstance(number, str) or -(2**63) <= number < 2**63 else None",
-    ),
-)
-def booleans_of_wheels(t: Trial) -> None:
-    X = pd.DataFrame({"x": numbers()[:, 0], "flag": np.arange(240) % 4})
-    model = catboost(X, X.x + 5 * (X.flag == 1), ["flag"])
-    site = packed(t, t.fit(model, X))
-    for value in (0, True):
-        row = {"x": 0.25, "flag": value}
-        of_wheel(t, site, repr(row), lambda row=row: model.predict(pd.DataFrame([row])))
 
 
 # ------------------------------------------------------------ the command line

@@ -62,34 +62,6 @@ def scaled_float32(t: Trial) -> None:
 
 
 @fault(
-    "booleans-beside-float32",
-    "a wrong dtype of a block beside booleans",
-    "rows.forms:parts_of",
-    "bools and all(dtype in known or is_wide(dtype) for dtype in form.types)",
-    "bool(bools)",
-    named="CHANGELOG, Wrong predictions, booleans beside float32",
-)
-def booleans_beside_float32(t: Trial) -> None:
-    random = np.random.default_rng(0)
-    X = pd.DataFrame({name: random.normal(size=1500) for name in "abc"})
-    X["c"] = np.arange(1500) % 2
-    steps = ColumnTransformer(
-        [("narrow", StandardScaler(), ["c", "b"])], remainder="passthrough"
-    )
-    last = RandomForestClassifier(30, random_state=0)
-    model = make_pipeline(steps, last).fit(X, X.b > X.a)
-    fast = t.fit(model, X)
-    trees = [one.tree_ for one in model[1].estimators_]
-    cuts = np.concatenate([one.threshold[one.feature == 1] for one in trees])
-    scaled = steps.named_transformers_["narrow"]
-    values = np.unique(cuts * scaled.scale_[1] + scaled.mean_[1]).astype(np.float32)
-    beside = [np.nextafter(values, np.float32(end)) for end in (-9, 9)]
-    rows = pd.DataFrame({"a": 0.0, "b": np.concatenate([values, *beside]), "c": 1})
-    rows = rows.astype({"b": np.float32, "c": bool})
-    t.both(fast, model, rows.assign(b=np.float32(9))[:3], rows, "predict_proba")
-
-
-@fault(
     "negative-of-unsigned",
     "whole numbers of a step computed in float64",
     "rows.pipeline_rows:PipelineRows._takes",
@@ -139,20 +111,6 @@ def unknown_texts(t: Trial) -> None:
     X = towns()
     model = of_texts(X)
     t.both(t.fit(model, X), model, X[:4], towns(known=[*TOWNS, "rome"]))
-
-
-@fault(
-    "missing-text-as-first",
-    "a missing value to the wrong side",
-    "frontends.pipeline.codes:TextCodes.code",
-    "return self.nan",
-    "return 0.0",
-)
-def missing_texts(t: Trial) -> None:
-    X = towns()
-    X.loc[::5, "town"] = np.nan
-    model = of_texts(X)
-    t.both(t.fit(model, X.dropna()), model, X[1:4], X)
 
 
 @fault(

@@ -97,23 +97,6 @@ def nullable_columns(t: Trial) -> None:
 
 
 @fault(
-    "arrow-null-as-zero",
-    "Arrow's null read as 0",
-    "rows.frames:write_numbers",
-    "rows[gaps, place] = np.nan",
-    "rows[gaps, place] = 0.0",
-)
-def tables_with_nulls(t: Trial) -> None:
-    X = frame(np.random.default_rng(0).integers(-9, 9, (240, 3)).astype(float))
-    X.loc[::3, "b"] = np.nan
-    model = xgboost(X, X.b.fillna(-20) + X.a)
-    fast = t.fit(model, X)
-    columns = [pa.array(X[name], pa.int64(), from_pandas=True) for name in NAMES]
-    table = pa.table(columns, NAMES)
-    t.both(fast, model, table.slice(1, 2), table)
-
-
-@fault(
     "object-none-as-zero",
     "None among objects read as 0",
     "rows.objects:numbers_among",
@@ -130,35 +113,6 @@ def objects_with_none(t: Trial) -> None:
 
 
 @fault(
-    "block-of-uint8-as-int8",
-    "a wrong dtype of one block",
-    "rows.pandas_blocks:_numbers",
-    "rows[:, places] = values.T",
-    "rows[:, places] = (values.view('i1') if values.dtype == 'u1' else values).T",
-)
-def blocks_of_bytes(t: Trial) -> None:
-    X = frame(numbers()).assign(b=np.arange(240) % 256)
-    model = histogram(X.astype(float), X.b + X.a)
-    fast = t.fit(model, X.astype(float))
-    X["b"] = X.b.astype(np.uint8)
-    t.both(fast, model, X[:4], X)
-
-
-@fault(
-    "bool-column-inverted",
-    "a bool read as another number",
-    "rows.pandas_blocks:_numbers",
-    "rows[:, places] = values.T",
-    "rows[:, places] = (values * -1 if values.dtype == '?' else values).T",
-)
-def columns_of_booleans(t: Trial) -> None:
-    X = frame(numbers())
-    X["b"] = X.b > 0
-    model = xgboost(X.astype(float), X.b * 3 + X.a)
-    t.both(t.fit(model, X.astype(float)), model, X[~X.b][:3], X)
-
-
-@fault(
     "names-in-any-order",
     "reordered names ignored",
     "rows.plain:PlainRows._compared",
@@ -168,19 +122,6 @@ def columns_of_booleans(t: Trial) -> None:
 def reordered_names(t: Trial) -> None:
     X = frame(numbers())
     model = xgboost(X, X.a + 2 * X.b)
-    t.both(t.fit(model, X), model, X[:4].astype(np.float32), X[["b", "a", "c"]])
-
-
-@fault(
-    "sklearn-names-in-any-order",
-    "reordered names ignored",
-    "rows.plain:PlainRows._compared",
-    'return "" if tuple(found_names) == names else None',
-    'return "" if sorted(found_names) == sorted(names) else None',
-)
-def reordered_names_of_sklearn(t: Trial) -> None:
-    X = frame(numbers())
-    model = histogram(X, X.a + 2 * X.b)
     t.both(t.fit(model, X), model, X[:4].astype(np.float32), X[["b", "a", "c"]])
 
 
@@ -316,24 +257,6 @@ def absent_zeros(t: Trial) -> None:
     X = np.where(numbers() > 0.3, numbers(), 0)
     X[::7, 1] = np.nan
     model = lightgbm(X, np.nan_to_num(X, nan=-9).sum(axis=1))
-    t.both(
-        t.fit(model, X),
-        model,
-        sparse.csr_matrix(np.ones((3, 3))),
-        sparse.csr_matrix(np.nan_to_num(X)),
-    )
-
-
-@fault(
-    "absent-as-zero",
-    "sparse absent entries as 0 instead of missing",
-    "rows.plain:PlainRows._csr",
-    "np.full(shape, fill, self._r.dtype)",
-    "np.full(shape, 0.0, self._r.dtype)",
-)
-def absent_gaps(t: Trial) -> None:
-    X = np.where(numbers() > 0.3, numbers(), np.nan)
-    model = xgboost(X, np.nan_to_num(X, nan=-9).sum(axis=1))
     t.both(
         t.fit(model, X),
         model,

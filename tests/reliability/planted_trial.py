@@ -18,7 +18,7 @@ import skforge
 from skforge import CompiledForest
 from skforge.exceptions import SkforgeError, VerificationError, VerificationWarning
 from skforge.prediction import door
-from tests.compared_calls import another_order
+from tests.compared_calls import apart
 from tests.reliability.planting import Edit
 
 door.UNMADE = ()  # an error of made rows is one of ours
@@ -160,40 +160,13 @@ def python(folder: Path, text: str) -> np.ndarray:
 
 def difference(found: Any, wanted: Any) -> str:
     """Return how two answers differ, in bits, dtype, shape or memory order; or ""."""
-    if isinstance(wanted, list):
-        if not isinstance(found, list) or len(found) != len(wanted):
-            return f"{type(found).__name__}, not a list of {len(wanted)}"
-        return "; ".join(filter(None, map(difference, found, wanted)))
-    if hasattr(wanted, "tocsr"):
-        if not hasattr(found, "tocsr") or found.shape != wanted.shape:
-            return f"shape {np.shape(found)}, not {wanted.shape}"
-        parts = (found.indices, wanted.indices), (found.data, wanted.data)
-        return "; ".join(filter(None, (difference(a, b) for a, b in parts)))
-    found, wanted = np.asarray(found), np.asarray(wanted)
-    for name in ("shape", "dtype"):
-        if getattr(found, name) != getattr(wanted, name):
-            return f"{name} {getattr(found, name)}, not {getattr(wanted, name)}"
-    if why := another_order(found, wanted):
-        return why
-    if wanted.dtype == object:
-        same = np.array(
-            [a is b or a == b for a, b in zip(found.flat, wanted.flat, strict=True)]
-        )
-    else:
-        bits = [
-            np.ascontiguousarray(a).view(f"V{a.dtype.itemsize}")
-            for a in (found, wanted)
-        ]
-        same = bits[0] == bits[1]
-        if wanted.dtype.kind == "f":
-            same |= np.isnan(found) & np.isnan(wanted)
-    if same.all():
-        return ""
-    i = int(np.flatnonzero(~same.ravel())[0])
-    return (
-        f"{(~same).sum()} of {same.size} values differ, such as "
-        f"{found.ravel()[i]!r} for {wanted.ravel()[i]!r}"
-    )
+    both = [
+        answer
+        if isinstance(answer, list) or hasattr(answer, "tocsr")
+        else np.asarray(answer)
+        for answer in (found, wanted)
+    ]
+    return apart((both[0], "", []), (both[1], "", []), None)
 
 
 Scenario = Callable[[Trial], None]
@@ -209,6 +182,7 @@ class Fault:
     scenario: Scenario
 
 
+#: One of each kind in a place of the code, and all that a note names.
 FAULTS: dict[str, Fault] = {}
 
 
