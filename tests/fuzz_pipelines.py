@@ -28,7 +28,13 @@ from skforge.sources.base import UnsureError
 from skforge.sources.wrappers.members import MembersSource
 from tests.compared_calls import apart, called
 from tests.plain import plain
-from tests.random_pipelines import Choose, draw_pipeline, draw_steps, draw_table
+from tests.random_pipelines import (
+    Choose,
+    chooser,
+    draw_pipeline,
+    draw_steps,
+    draw_table,
+)
 from tests.random_rows import every, framed, is_mapped, values_of
 from tests.random_wrappers import Example, draw_example
 
@@ -65,9 +71,7 @@ def attempt(
     """Draw models from numbers until one can be compiled; compare it."""
     random = np.random.default_rng(numbers)
 
-    def choose(options: Any) -> Any:
-        return options[int(random.integers(len(options)))]
-
+    choose = chooser(random)
     outcome = Outcome()
     for _ in range(TRIES):
         draw_and_compare(choose, random, n_forms, draw, setting, outcome)
@@ -228,7 +232,7 @@ class _Comparing:
         if self._setting.warm:
             fast.warm_up()
         copies = dict(self._copies())
-        cuts = _cuts(fast)
+        cuts = cuts_of(fast)
         drawn = every(self._example.table, cuts, self._random)
         for word, rows in islice(drawn, n_forms):
             judged = self._frame_of(rows)
@@ -403,7 +407,7 @@ def _unseen(rows: Any, table: Any, name: str) -> bool:
     return any(value not in known and value == value for value in values)
 
 
-def _cuts(fast: CompiledForest) -> Callable[[int], Any]:
+def cuts_of(fast: CompiledForest) -> Callable[[int], Any]:
     """Return a function from a column to values at which some answer changes."""
     source = fast._compiled().source
     sources, knowns = [source], []

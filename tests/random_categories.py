@@ -25,7 +25,7 @@ from skforge.exceptions import SkforgeError
 from tests.compared_calls import apart, called
 from tests.fuzz_pipelines import Outcome
 from tests.plain import plain
-from tests.random_pipelines import Choose
+from tests.random_pipelines import Choose, chooser
 
 QUIET = {"verbose": 0, "allow_writing_files": False, "thread_count": 1}
 LOSSES = {
@@ -51,9 +51,7 @@ def compare(numbers: Sequence[int], n_forms: int = 8) -> Outcome:
 
     random, outcome = np.random.default_rng(numbers), Outcome()
 
-    def choose(options: Any) -> Any:
-        return options[int(random.integers(len(options)))]
-
+    choose = chooser(random)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         frame, categories = draw_frame(choose, random)

@@ -23,6 +23,12 @@ from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 
 Choose = Callable[[Sequence[Any]], Any]
 
+
+def chooser(random: np.random.Generator) -> Choose:
+    """Return a way to choose by a generator."""
+    return lambda options: options[int(random.integers(len(options)))]
+
+
 N_ROWS = 120
 NUMBERS = (
     *("float", "gaps", "grid", "whole", "narrow", "marked", "bool", "constant"),

@@ -76,7 +76,7 @@ class Rows:
     def _changed(self, n: int, how: str) -> Any:
         """Return rows of the table with a third of the values replaced."""
         table, random = self._table, self._random
-        frame = pd.DataFrame(table.X).iloc[random.integers(0, N_ROWS, n)]
+        frame = pd.DataFrame(table.X).iloc[random.integers(0, len(table.X), n)]
         frame = frame.reset_index(drop=True)
         columns = {}
         for j, (name, old) in enumerate(frame.items()):

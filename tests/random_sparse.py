@@ -22,7 +22,7 @@ from sklearn import ensemble, tree
 from skforge import CompiledForest, UnsupportedModelError
 from tests.compared_calls import apart, called
 from tests.fuzz_pipelines import Outcome
-from tests.random_pipelines import Choose
+from tests.random_pipelines import Choose, chooser
 
 N_ROWS = 400
 #: LightGBM takes numbers up to 1e-35 for zero; 5e-324 is zero in float32.
@@ -34,9 +34,7 @@ def compare(numbers: Sequence[int], n_forms: int = 8) -> Outcome:
     """Draw a model from numbers, and compare its calls on ``n_forms`` drawn rows."""
     random, outcome = np.random.default_rng(numbers), Outcome()
 
-    def choose(options: Any) -> Any:
-        return options[int(random.integers(len(options)))]
-
+    choose = chooser(random)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         X = draw_rows(choose, random)

@@ -27,10 +27,8 @@ from benchmarks.harness import Merge, Output, parts, publish, stored
 from benchmarks.machine import machine
 from benchmarks.reliability import page
 from tests.reliability import (
-    faults_cache,
     faults_files,
     faults_machine,
-    faults_process,
     fuzz,
     fuzz_drawn,
     processes,
@@ -55,18 +53,12 @@ def _files(folder: Path, quick: bool) -> list[Row]:
     ]
 
 
-def _processes(folder: Path, quick: bool) -> list[Row]:
-    return [
-        faults_process.fork_while_compiling(10 if quick else 200),
-        faults_process.no_libgomp(folder, MODEL),
-        faults_process.no_sources(folder),
-    ]
-
-
 def _machine(folder: Path, quick: bool) -> list[Row]:
+    alone = faults_machine.no_libgomp(folder, MODEL)
     if quick:
-        return [faults_machine.older_cpu(folder, ("Haswell",))]
-    return [faults_machine.older_cpu(folder), faults_machine.oldest_versions(folder)]
+        return [alone, faults_machine.older_cpu(folder, ("Haswell",))]
+    oldest = faults_machine.oldest_versions(folder)
+    return [alone, faults_machine.older_cpu(folder), oldest]
 
 
 def _sanitize(folder: Path, quick: bool) -> list[Row]:
@@ -79,8 +71,6 @@ def _sanitize(folder: Path, quick: bool) -> list[Row]:
 FAMILIES: dict[str, Family] = {
     "soak": lambda folder, quick: soak.run(20_000 if quick else 1_000_000, folder),
     "files": _files,
-    "cache": lambda folder, quick: faults_cache.cache_faults(folder, 1 if quick else 8),
-    "processes": _processes,
     "machine": _machine,
     "profiles": lambda folder, quick: profiles.run(folder, 9 if quick else 200),
     "fuzz": lambda folder, quick: fuzz.run(

@@ -1,4 +1,4 @@
-"""Faults of machines: an older CPU than the artifact's, the oldest dependencies."""
+"""Faults of machines: no OpenMP, an older CPU, the oldest dependencies."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib import util
 from pathlib import Path
 from unittest import mock
 
@@ -19,7 +20,69 @@ from skforge.exceptions import TargetError
 from skforge.forest.forest import Forest
 from tests.reliability import processes
 from tests.reliability.rows import Row
-from tests.reliability.seeds import rows
+from tests.reliability.seeds import make_seeds, rows
+
+# ------------------------------------------------------------ no OpenMP
+
+_ALONE = """
+import sys
+import numpy as np
+from skforge import Schedule, compile_forest, load_forest
+from skforge.forest.reference import draw_rows, reference_raw
+from skforge.engine.cpu.threads import thread_limit
+
+forest = load_forest(sys.argv[1])
+rows = draw_rows(forest, 3000, 0, 0.1)
+parallel = Schedule().tile("batch", "b0", "b1", 64).parallel("b0")
+for schedule in (None, parallel):
+    found = compile_forest(forest, schedule, n_jobs=2).predict_raw(rows)
+    expected = reference_raw(forest, rows).reshape(found.shape)
+    if found.tobytes() != expected.tobytes():
+        sys.exit("wrong bits")
+print("with OpenMP" if thread_limit() else "without OpenMP")
+"""
+_ESTIMATOR = """
+import sys
+import numpy as np, skforge
+try:
+    model = skforge.load(sys.argv[1])
+except ImportError as error:
+    print("ImportError:", str(error).splitlines()[0][:150])
+else:
+    print("loaded", model.predict(np.zeros((1, 4), np.float32)))
+"""
+
+
+def no_libgomp(folder: Path, model: Path) -> Row:
+    """Run with a scikit-learn whose libgomp is gone, and where loading one fails."""
+    row = Row("faults", "libgomp is missing")
+    spec = util.find_spec("sklearn")
+    package = Path(str(spec and spec.origin)).parent
+    libraries = package.parent / "scikit_learn.libs"
+    if not libraries.is_dir():
+        row.left_out = "scikit-learn brings no libgomp of its own here"
+        return row
+    site = folder / "without-libgomp"
+    if not site.exists():
+        shutil.copytree(package, site / "sklearn")
+        for info in package.parent.glob("scikit_learn-*.dist-info"):
+            shutil.copytree(info, site / info.name)
+    changes = {"PYTHONPATH": os.pathsep.join([str(site), str(processes.ROOT)])}
+    code, out, err = processes.run(_ALONE, model, changes=changes)
+    well = code == 0 and out == "without OpenMP\n"
+    row.count(well, f"a model file: {out}{processes.said(code, err)}")
+    seeds = folder / "seeds"
+    make_seeds(seeds)
+    code, out, err = processes.run(_ESTIMATOR, seeds / "tree.skforge", changes=changes)
+    named = "libgomp" in out or out.startswith("loaded")
+    row.count(code == 0 and named, f"an estimator: {out}{processes.said(code, err)}")
+    row.notes = (
+        "model files compile and run on threads, same bits; "
+        "estimators need scikit-learn, which itself does not import then (its "
+        "ImportError names libgomp)"
+    )
+    return row
+
 
 # ------------------------------------------------------------ older CPUs
 

@@ -130,47 +130,10 @@ def searched_forest() -> Any:
 
 def _tree_ensemble() -> bytes:
     """Return a model of opset 5: every comparison, sets, several targets."""
-    from onnx import TensorProto, helper
+    from tests.onnx_models import MODES, RandomTrees, make_model
 
-    def tensor(name: str, kind: int, values: Any) -> Any:
-        return helper.make_tensor(name, kind, [len(values)], values)
-
-    modes = [0, 1, 2, 3, 4, 5, 6]
-    n = len(modes)
-    node = helper.make_node(
-        "TreeEnsemble",
-        ["X"],
-        ["scores"],
-        domain="ai.onnx.ml",
-        n_targets=2,
-        aggregate_function=1,
-        post_transform=0,
-        tree_roots=[0, 4],
-        nodes_featureids=[0, 1, 2, 3, 0, 1, 2],
-        nodes_splits=tensor(
-            "splits", TensorProto.FLOAT, [0.5, -0.5, 0.0, 1.0, 2.0, 0.3, 0.0]
-        ),
-        nodes_modes=tensor("modes", TensorProto.UINT8, modes),
-        nodes_truenodeids=[1, 0, 3, 3, 5, 5, 6],
-        nodes_trueleafs=[0, 1, 0, 1, 0, 1, 1],
-        nodes_falsenodeids=[2, 1, 2, 4, 6, 7, 8],
-        nodes_falseleafs=[0, 1, 1, 1, 0, 1, 1],
-        nodes_missing_value_tracks_true=[0, 1] * 3 + [0],
-        membership_values=tensor(
-            "members", TensorProto.FLOAT, [1.0, 4.0, 33.0, float("nan")]
-        ),
-        leaf_targetids=[k % 2 for k in range(9)],
-        leaf_weights=tensor(
-            "weights", TensorProto.FLOAT, [0.25 * k - 1 for k in range(9)]
-        ),
-    )
-    assert n == 7
-    graph = helper.make_graph(
-        [node],
-        "trees",
-        [helper.make_tensor_value_info("X", TensorProto.FLOAT, [None, 4])],
-        [helper.make_tensor_value_info("scores", TensorProto.FLOAT, [None, 2])],
-    )
-    versions = [helper.make_opsetid("ai.onnx.ml", 5), helper.make_opsetid("", 18)]
-    model = helper.make_model(graph, opset_imports=versions, ir_version=9)
+    trees = RandomTrees(1, n_trees=2, modes=MODES, depth=3)
+    content = trees.lists(2, member=0.3)
+    assert "membership_values" in content
+    model = make_model("TreeEnsemble", content, trees.n_features, version=5)
     return bytes(model.SerializeToString())

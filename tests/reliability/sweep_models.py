@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tests.random_pipelines import Table
+
 #: Roles of columns, and the values that they draw from a generator.
 ROLES: dict[str, Callable[[Any, int], Any]] = {
     "number": lambda r, n: r.normal(size=n),
@@ -36,26 +38,21 @@ def _texts(random: Any, n: int) -> Any:
     return np.array(TEXTS, object)[random.integers(0, len(TEXTS), n)]
 
 
+#: What ``random_rows.py`` calls the roles that it has no name for.
+KINDS = {"number": "float", "narrow": "grid", "large": "whole", "flag": "bool"}
+KINDS |= {"ordered": "codes", "flags": "codes", "texts": "text"}
+
+
 @dataclass
 class Drawn:
     model: Any
     how: str
-    roles: dict[str, str]
-    known: pd.DataFrame  # the rows of training
+    table: Table  # the rows of training
     sample: Any  # the rows that ``fit`` gets
 
     @property
-    def plain(self) -> bool:
-        """Whether all columns hold numbers."""
-        return all(role in ROLES for role in self.roles.values())
-
-    def frame(self, n: int, random: Any) -> Any:
-        """Return new rows, of which some are rows of training."""
-        new = draw_frame(random, n, self.roles)
-        if n > 1:
-            old = self.known.iloc[random.integers(0, len(self.known), n // 2)]
-            new = pd.concat([old, new.iloc[n // 2 :]], ignore_index=True)
-        return new.astype(self.known.dtypes.to_dict())
+    def width(self) -> int:
+        return len(self.table.kinds)
 
 
 def draw_frame(random: Any, n: int, roles: dict[str, str]) -> Any:
@@ -99,7 +96,8 @@ def _drawn(
     model.fit(given, y)
     sample = given[: choose([1, 20])]
     said = f"{how}, {roles}, {kind}, trained on {type(given).__name__}"
-    return Drawn(model, said, roles, X, sample)
+    kinds = tuple(KINDS.get(role, role) for role in roles.values())
+    return Drawn(model, said, Table(X, y, kinds), sample)
 
 
 _NUMBERS = [*ROLES]
