@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -57,26 +58,31 @@ def pipeline(encoder: Any, scaler: Any) -> Any:
     )
 
 
-def loaded(model: Any, frame: Any) -> Any:
+def model(kind: str) -> Any:
+    return skforge.load(saved(kind))
+
+
+def stored(model: Any, frame: Any) -> bytes:
     file = io.BytesIO()
     skforge.save(plain(model.fit(frame, Y)).fit(frame), file)
-    return skforge.load(file.getvalue())
+    return file.getvalue()
 
 
-def model(kind: str) -> Any:
+@cache
+def saved(kind: str) -> bytes:
     if kind in ENCODERS:
-        return loaded(pipeline(ENCODERS[kind], SimpleImputer()), X)
+        return stored(pipeline(ENCODERS[kind], SimpleImputer()), X)
     if kind == "scaled":
-        return loaded(pipeline(ENCODERS["one-hot"], StandardScaler()), X)
+        return stored(pipeline(ENCODERS["one-hot"], StandardScaler()), X)
     frame = X.assign(city=X["city"].astype("category"))
     if kind == "histograms":
         found = HistGradientBoostingClassifier(max_iter=5)
-        return loaded(found.set_params(categorical_features="from_dtype"), frame)
+        return stored(found.set_params(categorical_features="from_dtype"), frame)
     if kind == "lightgbm":
         lightgbm = pytest.importorskip("lightgbm")
-        return loaded(lightgbm.LGBMClassifier(n_estimators=5, verbose=-1), frame)
+        return stored(lightgbm.LGBMClassifier(n_estimators=5, verbose=-1), frame)
     xgboost = pytest.importorskip("xgboost")
-    return loaded(xgboost.XGBClassifier(n_estimators=5, enable_categorical=True), frame)
+    return stored(xgboost.XGBClassifier(n_estimators=5, enable_categorical=True), frame)
 
 
 def forms(column: str, value: Any) -> list[Any]:
