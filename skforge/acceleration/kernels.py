@@ -31,6 +31,7 @@ from skforge.prediction.of_rows import Basis
 from skforge.prediction.predictor import ForestPredictor
 from skforge.sources.base import UnsureError, adapter_of
 from skforge.sources.find import read_model
+from skforge.sources.origins import FromFile
 
 _FLOATS = np.dtype(np.float32), np.dtype(np.float64)
 #: What is imported where it is needed, which would be in a call.
@@ -365,6 +366,6 @@ def unlike(answer: Any, expected: Any) -> str:
 def _let_go(source: Any) -> None:
     """Forget a Booster itself, which has no twin: rows are read without it."""
     if is_booster(source.model):
-        source.model = None
+        source.origin = FromFile(None)
         if hasattr(source, "_booster"):
             source._booster = None

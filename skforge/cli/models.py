@@ -34,7 +34,6 @@ from skforge.rows.frames import coded_columns, is_pandas, placed
 from skforge.sources.base import adapter_of
 from skforge.sources.fitted import is_estimator, model_of
 from skforge.sources.row_spec import row_spec
-from skforge.sources.stored_model import StoredModel
 
 
 def is_own(path: Path) -> bool:
@@ -176,7 +175,7 @@ def quiet(model: Any, name: str) -> Callable[[Any], Any]:
 
 def live_model(model: Any) -> Any:
     inner = unwrap(model_of(model)) if is_compiled(model) else unwrap(model)
-    return inner if is_estimator(inner) and not isinstance(inner, StoredModel) else None
+    return inner if is_estimator(inner) else None
 
 
 def forest_of(model: Any) -> Forest:

@@ -12,7 +12,6 @@ from skforge.forest.forest import Forest
 from skforge.frontends.base import class_names, is_pipeline, last_step
 from skforge.frontends.content import is_path
 from skforge.sources.fitted import is_estimator
-from skforge.sources.stored_model import StoredModel
 
 
 class ShortName(str):
@@ -21,7 +20,8 @@ class ShortName(str):
 
 
 def short_name(model: Any, forest: Forest | None = None) -> Any:
-    if isinstance(model, (StoredModel, Forest)) or is_path(model):
+    ours = type(model).__module__.startswith("skforge.")  # whose texts are short
+    if ours or is_path(model):
         return model
     if isinstance(model, str):
         return ShortName(f"<text of a model, {len(model):,} characters>")
@@ -65,13 +65,11 @@ def _call_of(model: Any) -> Any:
 
 
 def name_of(model: Any) -> str:
-    if isinstance(model, StoredModel):
-        return model.class_name
     if is_path(model):
         return str(os.path.basename(os.fspath(model)))
     if isinstance(model, (str, bytes)):
         return "model in memory"
-    name = type(model).__name__
+    name: str = getattr(model, "class_name", type(model).__name__)
     if is_pipeline(model):
         return f"{name} ending in {type(last_step(model)).__name__}"
     return name

@@ -275,17 +275,11 @@ def measured(wrapper: Any, X: Any, method: str, batch_sizes: Any) -> Summary:
 def _source(
     wrapper: Any, method: str, X: Any
 ) -> tuple[str, Callable[[Any], object] | None]:
-    model, predictor = model_of(wrapper), wrapper._compiled()
-    adapter = predictor.source
+    predictor = wrapper._compiled()
+    source = predictor.source
     takes_no_mapping = is_mapped(X) and predictor.framed(X) is not X
-    function: Callable[[Any], object] | None = None
-    if adapter.model is None or takes_no_mapping:  # a file, or a stored model
-        pass
-    elif is_estimator(model):
-        function = getattr(model, method, None)
-    elif method in ("predict", "predict_raw"):
-        function = partial(adapter.call, method)
-    return "" if function is None else type(model).__name__, function
+    function = None if takes_no_mapping else source.origin.method(source, method)
+    return "" if function is None else source.class_name, function
 
 
 def _batches(X: Any, n_rows: int, size: int) -> list[Any]:

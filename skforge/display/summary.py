@@ -217,9 +217,6 @@ def _time_table(table: SummaryTable) -> dict[str, str]:
     }
 
 
-#: What ``fit`` compares with if no library is there to ask.
-_TREES = "the trees as read, evaluated in NumPy"
-
 #: Who answers a call, see ``CompiledForest.counters``.
 ROUTES = {
     "entry": "compiled code that takes the rows from Python",
@@ -478,7 +475,7 @@ def summary_of(wrapper: Any) -> Summary:
         reduction=state["_asked"][1],
         n_checked=checked[0],
         n_drawn=checked[1],
-        reference="the model" if adapter.model is not None else _TREES,
+        reference=adapter.origin.reference,
         target=machines,
         gpu_min_rows=rows,
         n_threads=n_threads,

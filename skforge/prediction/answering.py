@@ -43,7 +43,6 @@ from skforge.sources.fitted import (
     offered,
     start_of,
 )
-from skforge.sources.stored_model.model import StoredModel
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -391,10 +390,7 @@ class Answering(Parameters):
         ndarray of str objects, shape (n_columns,)
         """
         self._check_model()
-        model = model_of(self)
-        if isinstance(model, StoredModel):
-            return self._compiled().source.names_out(input_features)
-        names: NDArray[Any] = model.get_feature_names_out(input_features)
+        names: NDArray[Any] = model_of(self).get_feature_names_out(input_features)
         return names
 
     @offered
@@ -427,7 +423,8 @@ class Answering(Parameters):
     def _staged(self, method: str, X: Any, args: Any, params: Any) -> Iterator[Any]:
         predictor = self._compiled()
         if args:
-            params = of_rounds.named(predictor, f"staged_{method}", X, args, params)
+            origin = predictor.source.origin
+            params = origin.named(f"staged_{method}", X, args, params)
         return of_rounds.staged(predictor, method, X, self.n_jobs, params)
 
     @offered

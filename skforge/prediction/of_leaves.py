@@ -92,12 +92,14 @@ class LeafAnswers:
         listed = quantiles if isinstance(quantiles, list) else [quantiles]
         asked = _numbers(listed)
         if asked is None and not _is_mean(listed):
-            if self._source.stored is None and listed:  # of none, it may crash
-                return None
-            raise InvalidInputError(
+            error = InvalidInputError(
                 "quantiles must be a number from 0 to 1, a list of them, or 'mean'. "
                 f"Got {quantiles!r} instead."
             )
+            if not listed:  # of none, the library may crash
+                raise error
+            self._source.origin.leave(error)
+            return None
         if isinstance(interpolation, (bytes, bytearray)):
             interpolation = interpolation.decode()
         how = {name: bool(params[name]) for name in known & {*params}}

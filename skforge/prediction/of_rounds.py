@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
-from inspect import signature
 from typing import Any
 
 import numpy as np
 
-from skforge.engine.by_round import ARGUMENTS
-from skforge.exceptions import with_article
-from skforge.frontends.base import last_step
-from skforge.frontends.checks import ROUNDS, refuse_arguments
+from skforge.frontends.checks import refuse_arguments
 from skforge.outputs.answers import answer
 from skforge.prediction import counters, of_trees
 from skforge.prediction.forms_met import Question
@@ -30,7 +26,8 @@ def asked(
 ) -> Any:
     """Answer a call with further arguments; those by position have names first."""
     jobs = predictor.entry_jobs
-    if args and not (params := named(predictor, method, X, args, params)):
+    named = predictor.source.origin.named
+    if args and not (params := named(method, X, args, params)):
         # all of them are defaults
         if method == "apply":
             return of_trees.apply(predictor, X, jobs)
@@ -46,7 +43,8 @@ def asked(
         ours = partial(_of_rounds, predictor, method, params, at)
         return predictor.at_door(method, X, ours, params)
     if predictor.forest.source in ("xgboost", "lightgbm"):
-        _refuse_rounds(predictor, method, params.keys())
+        source = predictor.source
+        source.origin.refuse_rounds(source, method, params.keys())
     return predictor.by_model(method, predictor.framed(X), params)
 
 
@@ -68,44 +66,6 @@ def _of_rounds(
     raw = by.engine.run("raw_of_rounds", rows, jobs, begin=begin, end=end)
     predictor.counters.add(predictor.route, len(raw))
     return rule(predictor, params)(method, raw)
-
-
-def _refuse_rounds(predictor: ForestPredictor, method: str, params: Set[str]) -> None:
-    """Refuse another library's names of rounds, which LightGBM ignores.
-
-    A Booster that classifies would answer with scores in place of labels.
-    """
-    source = predictor.source
-    if source.model is not None:
-        called = getattr(last_step(source.model), method, None)
-        names = params if called is None else ROUNDS & params
-        scores = not source.answers.labels
-        if called is not None and not (scores and predictor.forest.classifies):
-            names = names - signature(called).parameters.keys()
-        refuse_arguments(method, names, f" of {with_article(source.class_name)}")
-
-
-def named(
-    predictor: ForestPredictor,
-    method: str,
-    X: Any,
-    args: tuple[Any, ...],
-    params: Mapping[str, Any],
-) -> dict[str, Any]:
-    """Return arguments by the names that they have in the model's own method."""
-    source = predictor.source
-    if source.stored is not None:
-        source.stored.refuse(
-            f"{method} with arguments by position", "Pass them by their names."
-        )
-    if (called := getattr(source.model, method, None)) is None:
-        n = f"2 positional arguments but {2 + len(args)} were given"
-        raise TypeError(f"CompiledForest.{method}() takes {n}")
-    names = signature(called)
-    (_, *rest) = names.bind(X, *args).arguments.items()
-    names.bind(X, *args, **params)  # an argument that is there twice
-    changed = {k: v for k, v in rest if v is not names.parameters[k].default}
-    return {**changed, **params}
 
 
 # ----------------------------------------------------------------------- stages
@@ -167,18 +127,10 @@ def _stages_asked(
     return None if at is None else (base, *at, step)
 
 
-def _argument_of_stages(predictor: ForestPredictor) -> str:
-    """Return the argument by which a library predicts anew for each stage, or ""."""
-    source = predictor.source
-    *_, last = ARGUMENTS.get(predictor.forest.source, ("",))
-    asks = source.model is None or source.members or last == "ntree_end"
-    return "" if asks else last
-
-
 def _some_stages(predictor: ForestPredictor) -> tuple[int, ...]:
     """Return stages to compare, if the library predicts anew for each."""
     rounds = predictor.module.parts[0].rounds
-    if not rounds or not _argument_of_stages(predictor):
+    if not rounds or not predictor.source.origin.argument_of_stages(predictor.source):
         return ()
     return tuple(sorted({1, (rounds.n + 1) // 2, rounds.n}))
 
@@ -192,7 +144,7 @@ def staged_by_library(
 ) -> Iterator[Any]:
     """Yield the library's stages, or some of them if it predicts anew for each."""
     name = f"staged_{method}"
-    if not (last := _argument_of_stages(predictor)):
+    if not (last := predictor.source.origin.argument_of_stages(predictor.source)):
         for values in predictor.source.call(name, X, **params):
             predictor.counters.add(counters.LIBRARY, counters.rows_of(values))
             yield values

@@ -44,9 +44,8 @@ def apply(predictor: ForestPredictor, X: Any, n_jobs: int | None = None) -> Any:
 @at_door
 def transform(predictor: ForestPredictor, X: Any, n_jobs: int | None = None) -> Any:
     """Return a matrix, or votes; who is to return frames does so itself."""
-    stored, answers = predictor.source.stored is not None, predictor.source.answers
-    known = answers.transforms if stored else answers.matrix
-    if not known or returns_frames(predictor.source.model):
+    answers = predictor.source.answers
+    if not answers.transforms or returns_frames(predictor.source.held):
         return predictor.ask("transform", X)
     if not answers.matrix:
         return predictor.answer("transform", X, n_jobs)

@@ -17,7 +17,7 @@ import numpy as np
 
 from skforge.compiler.backend import on_device
 from skforge.engine.arrays import into, is_device_array
-from skforge.exceptions import SourceNeededError, VerificationWarning, warn
+from skforge.exceptions import VerificationWarning, warn
 from skforge.prediction import blocks, counters
 from skforge.prediction.at_door import at_door
 from skforge.prediction.forms_met import KnownForm, Question, recogniser
@@ -172,10 +172,7 @@ class ForestPredictor(OfEntries):
         entry = self._of_objects.get(method) or self.entries.get(method)
         kernels = partial(self.by_certain_rows, method, n_jobs)
         if (answer := mappings.ask(entry, X, kernels)) is None:
-            source = self.source
-            certain = source.stored is not None and not source.twins
-            if certain and (why := mappings.refusal(X, source.outside)):
-                raise SourceNeededError(why)
+            self.source.origin.refuse_mappings(self.source, mappings, X)
             return self.answer(method, mappings.frame(X), n_jobs)
         return answer
 
@@ -202,7 +199,7 @@ class ForestPredictor(OfEntries):
 
     def open_door(self) -> None:
         """Compare each form of rows and method with the live model from now on."""
-        if self.source.model is not None and self.module.reduction == "exact":
+        if not self.incomparable:
             from skforge.prediction.door import Door
 
             self.door = Door()
@@ -211,6 +208,14 @@ class ForestPredictor(OfEntries):
                     continue
                 if self._direct and not self.arrays_meet(method, entry):
                     self.entries[method] = None
+
+    @property
+    def incomparable(self) -> str:
+        """Why answers cannot be compared with the model's; "" if they can."""
+        if absence := self.source.origin.absence:
+            return f"this CompiledForest {absence}"
+        reduction = self.module.reduction
+        return "" if reduction == "exact" else f"reduction={reduction!r} has other bits"
 
     def door_routes(self, method: str, X: Any) -> tuple[list[Any], bool]:
         """Return the routes to try first, and whether they leave no row to others."""

@@ -41,9 +41,10 @@ def rounds_asked(
             return None
     try:
         return asked(rounds, params)
-    except InvalidInputError:
-        if source.model is None or not source.answers.labels:
+    except InvalidInputError as error:
+        if not source.answers.labels:
             raise
+        source.origin.leave(error)
         return None
 
 

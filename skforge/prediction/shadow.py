@@ -16,7 +16,7 @@ from typing import Any
 
 from skforge import config
 from skforge.engine.arrays import into, is_device_array
-from skforge.exceptions import SourceNeededError, shortened, with_article
+from skforge.exceptions import shortened, with_article
 from skforge.prediction import of_rounds
 from skforge.prediction.counters import CHECKED, DIFFERENT, LIBRARY, rows_of
 from skforge.prediction.of_source import of_source
@@ -64,12 +64,8 @@ class Shadow:
     def _by_source(self, owner: Any, function: Any, args: Any, named: Any) -> Any:
         predictor: ForestPredictor = owner._compiled()
         X, out, params = _arguments(function, owner, args, named)
-        if predictor.source.model is None:
-            raise SourceNeededError(
-                f"SKFORGE_OFF is set, so {function.__name__} needs the model itself, "
-                "which this CompiledForest does not have: it was loaded, stripped or "
-                "compiled from a file. Unset SKFORGE_OFF, or use the original model."
-            )
+        who = f"SKFORGE_OFF is set, so {function.__name__}"
+        predictor.source.origin.need(who, "Unset SKFORGE_OFF")
         predictor.fingerprint.check()
         X = predictor.framed(X)
         answer = of_source(predictor, function.__name__, X, params)
@@ -90,7 +86,7 @@ class Shadow:
         answer = predictor.method(owner, function)(owner, *args, **named)
         if next(self._calls) * _GOLDEN % 1 < self._share:
             X, _, params = _arguments(function, owner, args, named)
-            if why := _incomparable(predictor):
+            if why := predictor.incomparable:
                 self._tell("SKFORGE_CHECK compares nothing: %s.", why)
                 vars(owner).pop("_shadow", None)
                 predictor.offered.clear()  # methods are found anew, without this
@@ -148,14 +144,6 @@ def _arguments(
     bound = signature(function).bind(owner, *args, **named).arguments
     X, params = bound["X"], bound.get("params", {})
     if further := bound.get("args"):
-        params = of_rounds.named(
-            owner._compiled(), function.__name__, X, further, params
-        )
+        origin = owner._compiled().source.origin
+        params = origin.named(function.__name__, X, further, params)
     return X, bound.get("out"), params
-
-
-def _incomparable(predictor: ForestPredictor) -> str:
-    if predictor.source.model is None:
-        return "this CompiledForest was loaded, stripped or compiled from a file"
-    reduction = predictor.module.reduction
-    return "" if reduction == "exact" else f"reduction={reduction!r} has other bits"

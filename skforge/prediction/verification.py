@@ -18,7 +18,6 @@ from skforge.exceptions import (
     VerificationWarning,
 )
 from skforge.forest.rows import read_columns
-from skforge.outputs.answers import of_scores
 from skforge.prediction import of_rounds, of_trees
 from skforge.prediction.differences import difference
 from skforge.prediction.given_rows import GivenRows
@@ -72,8 +71,6 @@ def verify(predictor: ForestPredictor, given: GivenRows, missing_is_fine: bool) 
         predictor.counters.reset()
         if given.n:
             raw = None if sample is None else expected[: len(sample)]
-            if reader is not predictor and reader.source.stored is not None:
-                raw = reader.source.raw_of(X)
             _verify_outputs(reader, X, [f"row {i} of X" for i in at], raw)
 
 
@@ -118,18 +115,11 @@ def _verify_outputs(
     and the answers to rows with those to their own sums: no tie and no bound matters.
     """
     source = predictor.source
-    if X is None or (raw is not None and source.read(X) is None and not source.model):
+    if X is None:
         return
     with no_warnings():  # the source has warned before
         warnings.simplefilter("always", VerificationWarning)
-        outputs = source.outputs(X)
-        if not outputs and raw is not None and not source.answers.by_members:
-            # a file: no live model to compare
-            outputs = {"predict_raw": raw}
-            if predictor.forest.outputs.function != "unknown":
-                spec = predictor.forest.answers
-                outputs["transformed"] = of_scores(spec, "transformed", raw)
-        for method, expected in outputs.items():
+        for method, expected in source.outputs(X, raw).items():
             other = {"transformed": partial(of_trees.transformed, predictor)}
             answer = other.get(method, partial(predictor.answer, method))(X)
             exact = predictor.module.reduction == "exact"
@@ -139,11 +129,9 @@ def _verify_outputs(
                 sums = predictor.answer("predict_raw", X)
                 _compare(method, answer, _of_scores(predictor, method, sums, X), names)
                 # members may read X otherwise than the forests' rows that it is made of
-                scores: Any = raw if source.model is None else source.raw_of(X)
-                told = _of_scores(predictor, method, scores, X)
+                told = _of_scores(predictor, method, source.raw_of(X), X)
                 _compare(method, told, expected, names)
-        live = source.leaf_source if source.model is not None else None
-        for query in getattr(live, "queries", ()):
+        for query in source.origin.queries(source):
             expected = source.call("predict", X, **query)
             answer = of_rounds.asked(predictor, "predict", X, (), query)
             _compare("predict", answer, expected, names)

@@ -1,9 +1,10 @@
 """Adapters: one class per library, which converts rows as the library's models do.
 
 An adapter is made from a live model, or from the plain-data rules that an artifact
-keeps of one; both convert and check rows with the same code. An adapter declines rows
-of unknown kinds, and the caller then calls the model's own method, so that values,
-warnings and exceptions are the model's. Without a live model, an error is raised.
+keeps of one; both convert and check rows with the same code, and what differs is in
+:mod:`~skforge.sources.origins`. An adapter declines rows of unknown kinds, and the
+caller then calls the model's own method, so that values, warnings and exceptions are
+the model's. Without a live model, an error is raised.
 """
 
 from __future__ import annotations
@@ -33,12 +34,13 @@ from skforge.forest.reference import draw_rows, reference_raw
 from skforge.frontends.base import class_names
 from skforge.outputs.answers import answer, labels_of
 from skforge.outputs.steps import in_order
-from skforge.rows.frames import FrameColumns, about_categories, kind_of
+from skforge.rows.frames import FrameColumns, about_categories
 from skforge.rows.known_forms import PassedOn, ReadForm, of_source, without
 from skforge.rows.plain import PlainRows, ReadArray, Reading
 from skforge.rows.readers import reader_of
 from skforge.runtime.mapping_values import ColumnRule
 from skforge.runtime.mappings import MappingColumns, without_names
+from skforge.sources.origins import FromFile, Live, Stored
 from skforge.sources.row_facts import RowFacts
 from skforge.sources.stored_model.model import StoredModel, StoredRules
 
@@ -151,11 +153,7 @@ class Answers:
 
 
 class Source:
-    """A fitted model: its rows, its answers, and calls of its own methods.
-
-    Either ``model`` is the live model, or ``stored`` the plain data kept of one; the
-    other is None.
-    """
+    """A fitted model: its rows, its answers, and calls of its own methods."""
 
     #: Classes of live models, as ``module.Class``.
     classes: ClassVar[tuple[str, ...]] = ()
@@ -163,6 +161,8 @@ class Source:
     kind: ClassVar[str] = ""
     #: What artifacts keep of its models.
     rules_type: ClassVar[type[StoredRules]] = StoredRules
+    #: What its models come from, if they are not stored.
+    origin_type: ClassVar[type[FromFile]] = Live
 
     #: Which rows the model takes.
     facts: RowFacts = RowFacts()
@@ -184,15 +184,22 @@ class Source:
 
     def __init__(self, model: Any, forest: Forest) -> None:
         self.forest = forest
-        self.stored = model if isinstance(model, StoredModel) else None
-        self.model: Any = None if self.stored is not None else model
+        stored = isinstance(model, StoredModel)
+        self.origin = (Stored if stored else self.origin_type)(model)
+        #: What the row checks depend on besides feature names and the forest.
+        self.rules: Any = None
+        self.origin.give(self)
         if getattr(forest, "is_encoded", False):
             # whose columns are not those of users
             self.facts = replace(self.facts, direct=False, on_device=False)
-        #: What the row checks depend on besides feature names and the forest.
-        self.rules: Any = (
-            self.rules_of(model) if self.stored is None else self.stored.rules
-        )
+
+    def take_live(self, model: Any) -> None:
+        """Take from a model that is not stored what the adapter needs beside it."""
+        self.rules = self.rules_of(model)
+
+    def take_stored(self, stored: StoredModel) -> None:
+        """Take the same from what is kept of a model."""
+        self.rules = stored.rules
 
     @classmethod
     def rules_of(cls, model: Any) -> StoredRules:
@@ -211,11 +218,16 @@ class Source:
     @property
     def held(self) -> Any:
         """The live model, or what is stored of one."""
-        return self.model if self.stored is None else self.stored
+        return self.origin.held
+
+    @property
+    def model(self) -> Any:
+        """The live model, or None."""
+        return self.origin.model
 
     @property
     def class_name(self) -> str:
-        return getattr(self.stored, "class_name", type(self.model).__name__)
+        return self.origin.class_name
 
     @cached_property
     def warning(self) -> str:
@@ -265,11 +277,6 @@ class Source:
 
     def of_form(self, form: Any) -> Source | None:
         return None
-
-    def names_out(self, input_features: Any) -> Array:
-        """Return the names of a stored model's columns."""
-        assert self.stored is not None
-        self.stored.refuse("get_feature_names_out")
 
     def sample(self, dtype: Any) -> Any:
         """Return a row of a dtype in the form of training; None if no form matters."""
@@ -378,21 +385,10 @@ class Source:
 
         Without a live model, raise an error for rows that are declined.
         """
-        rows = self.tried(X, method)
-        if self.stored is None or rows is not None:
-            return rows
-        if self.stored.answer_to_no_rows(X, method) is None:
-            from skforge.sources.stored_model.declined import decline
-
-            decline(self, X, method)
-        return None
+        return self.origin.rows(self, X, method)
 
     def tried(self, X: Any, method: str) -> Any:
-        if self.stored is None:
-            return self._rows(X, method)
-        X = self._of_batch(X) if kind_of(X) == "batch" else X
-        rows = self._rows(X, method)
-        return self._unaided(X, method) if rows is None else rows
+        return self.origin.tried(self, X, method)
 
     def _rows(self, X: Any, method: str) -> Any:
         return self.taken(self.read(X))
@@ -429,9 +425,7 @@ class Source:
         return self.rules
 
     def call(self, method: str, X: Any, **params: Any) -> Any:
-        if self.stored is not None:
-            return self.stored.call(method, X, **params)
-        return self._call(method, X, **params)
+        return self.origin.call(self, method, X, params)
 
     def same_method(self, method: str, params: Mapping[str, Any]) -> str | None:
         """Return the method that answers without arguments what these ask for."""
@@ -450,8 +444,8 @@ class Source:
 
     def raw(self, rows: Array) -> Array:
         """Return raw scores from the model on one thread, or the reference walk."""
-        if self.model is not None and not self.forest.is_encoded:
-            return np.asarray(self._raw(rows))
+        if (scores := self.origin.scores(self, rows)) is not None:
+            return scores
         raw = self.reference(rows)
         return raw[:, 0] if raw.shape[1] == 1 else raw
 
@@ -465,13 +459,11 @@ class Source:
             return self.call("predict_raw", rows)
 
     def raw_of(self, X: Any) -> Array:
-        rows = self.rows(X, "predict_raw")
-        if rows is None or (self.model is not None and self.forest.is_encoded):
-            return np.asarray(self.call("predict_raw", X))
-        return self.raw(rows)
+        return self.origin.scores_of(self, X)
 
-    def outputs(self, X: Any) -> dict[str, Any]:
-        return {} if self.model is None else self._outputs(X)
+    def outputs(self, X: Any, raw: Array | None = None) -> dict[str, Any]:
+        """Return answers to compare with, by method; ``raw`` are scores, if known."""
+        return self.origin.outputs(self, X, raw)
 
     def _outputs(self, X: Any) -> dict[str, Any]:
         if not self.answers.labels:  # a Booster has one method
@@ -571,7 +563,8 @@ def member_source(model: Any, forest: Forest) -> Source:
 
 
 def member_traces(model: Any) -> list[Any]:
-    adapter = adapter_of(model)
+    """Return what changes with a model; stored ones are plain data, and stay."""
+    adapter = None if isinstance(model, StoredModel) else adapter_of(model)
     return [] if adapter is None else adapter.traces(model)
 
 

@@ -33,6 +33,12 @@ def _is_number(dtype: Any) -> bool:
     return number is not None and number.kind != "b" and not frames.is_date(dtype)
 
 
+def _passes_over(X: Any, places: Sequence[int]) -> bool:
+    """Tell whether CatBoost takes the columns that it does not read: as numbers."""
+    dtypes = enumerate(getattr(X, "dtypes", ()))  # none of pyarrow's tables
+    return all(_is_number(dtype) for i, dtype in dtypes if i not in places)
+
+
 def _first_columns(X: Any, width: int) -> Any:
     X = plain.array_of(X) if type(X) is list else X
     wide = type(X) is np.ndarray and X.ndim == 2 and X.shape[1] > width
@@ -104,32 +110,38 @@ class CatBoostSource(Source):
         if np.ndim(X) == 1 and len(X):
             what = f"{method} of one row without a second axis"
             self.held.refuse(what, "Use X.reshape(1, -1).")
-        if hasattr(X, "tocsr") or self.forest.is_encoded or 0 in np.shape(X):
+        if hasattr(X, "tocsr") or 0 in np.shape(X):
             return None
+        X = self._selected(X, every=True)
+        if (read := self.read(X)) is not None or self.forest.is_encoded:
+            return read and read[0]
         with suppress(InvalidInputError):
-            X = self._selected(X)
             X = plain.dense_columns(X) if frames.is_pandas(X) else X
             return prepare_rows(self.forest, X)
         return None
 
-    def _selected(self, X: Any) -> Any:
-        """Return the named columns, or the first ones, as CatBoost does."""
+    def _selected(self, X: Any, every: bool = False) -> Any:
+        """Return the named columns, or the first ones, as CatBoost does.
+
+        With ``every``, also of frames that CatBoost may refuse for their other columns.
+        """
         encoded, width = self.forest.is_encoded, self.forest.n_columns
         if not frames.is_pandas(X) and not frames.is_table(X):
             return X if encoded else _first_columns(X, width)
         if (places := places_in(self.forest, X)) is not None:
-            passes = self._passes_over(X, places)
+            passes = every or _passes_over(X, places)
             return with_dropped(self.forest, X, places) if passes else X
         labels = frames.column_names(X)
         if encoded and len(labels) > width:
             return X  # it reads further columns as numbers, which they may not be
         if self.forest.column_names is None:
             cut = frames.is_pandas(X) and len(labels) > width
-            return (
-                X.iloc[:, :width] if cut and self._passes_over(X, range(width)) else X
-            )
+            cut = cut and (every or _passes_over(X, range(width)))
+            return X.iloc[:, :width] if cut else X
         places = self._places(labels)
-        if places is None or (len(labels) > width and not self._passes_over(X, places)):
+        if places is None:
+            return X
+        if len(labels) > width and not (every or _passes_over(X, places)):
             return X
         if frames.is_pandas(X):
             return X.iloc[:, places]
@@ -148,14 +160,6 @@ class CatBoostSource(Source):
         places = [labels.index(name) for name in names]
         # it takes the columns at the places of categories for these
         return places if keeps_categories(self.forest, enumerate(places)) else None
-
-    def _passes_over(self, X: Any, places: Sequence[int]) -> bool:
-        """Tell whether CatBoost takes the columns that it does not read: as numbers."""
-        if self.model is None or not hasattr(X, "dtypes"):  # nor pyarrow's tables
-            return True
-        return all(
-            _is_number(dtype) for i, dtype in enumerate(X.dtypes) if i not in places
-        )
 
     def _call(self, method: str, X: Any, **params: Any) -> Any:
         if self.forest.is_encoded and frames.kind_of(X) == "polars":

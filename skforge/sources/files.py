@@ -18,6 +18,7 @@ from skforge.rows.readers import RowReader, reader_of
 from skforge.rows.sparse_rows import checked, is_sparse, value_of_absent
 from skforge.runtime.mappings import MappingColumns
 from skforge.sources.base import Answers, Array, Source, register
+from skforge.sources.origins import FromFile
 
 
 @register
@@ -27,10 +28,10 @@ class ForestSource(Source):
     kind = "forest"
     staged = True
     answers = Answers(labels=False, leaf_dtype="<i4")
+    origin_type = FromFile
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
-        self.model = None
         self.facts = replace(self.facts, fill=value_of_absent(forest))
         if forest.whole_columns:  # whose values are checked
             self.facts = replace(self.facts, on_device=False)

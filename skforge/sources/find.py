@@ -18,7 +18,6 @@ from skforge.frontends.sklearn.leaf_weights import (
 )
 from skforge.sources.base import Source, member_source, member_traces
 from skforge.sources.fitted import model_of
-from skforge.sources.stored_model.model import StoredModel
 
 if TYPE_CHECKING:
     from skforge.sources.wrappers.members import Members
@@ -64,14 +63,10 @@ def traces_of(model: Any, start: FirstMember = None) -> list[Any]:
         last = model_of(last) if is_compiled(last) else last
         # not traces of the rest, where a wrapper is a copy
         return [*steps[:start], *nested_parts(steps[start:]), last, *traces_of(last)]
-    if isinstance(model, StoredModel):
-        return []  # plain data, which cannot be trained
     return member_traces(model)
 
 
 def read_model(model: Any) -> Forest:
-    if isinstance(model, StoredModel):
-        return model.forest
     if is_saved(model):
         name = os.fspath(model) if is_path(model) else "This model"
         raise InvalidModelError(

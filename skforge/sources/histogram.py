@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -54,10 +55,11 @@ class HistGradientBoostingSource(SklearnSource):
     staged = True
     rules_type = CodedRules
     facts = RowFacts()
+    #: The columns of the encoder, or of all rows; of a stored model, none.
+    _columns: Sequence[Any] = ()
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
-        self._columns = () if self.model is None else model_columns(model)
         self._coded, self._named = [*self.rules.coded], self.rules.named
         self._categories_of = self._known_categories()
         every = self._categories_of.values()
@@ -74,6 +76,10 @@ class HistGradientBoostingSource(SklearnSource):
             direct=not (any(self._named) or warns or self._objects),
             on_device=self.facts.on_device and not any(self._named),
         )
+
+    def take_live(self, model: Any) -> None:
+        super().take_live(model)
+        self._columns = model_columns(model)
 
     def _known_categories(self) -> dict[int, CodedColumn]:
         live = {column.feature: column for column in self._columns}
@@ -131,7 +137,7 @@ class HistGradientBoostingSource(SklearnSource):
             return rows if rows.dtype.isnative else None  # it refuses others by itself
         if not self._columns:  # there is no encoder
             return super()._rows(X, method)
-        self._check_fitted()
+        self.origin.check_fitted()
         try:
             encoded = self.model._preprocess_X(X, reset=False)
         except TypeError:  # numbers where it knows objects

@@ -16,6 +16,7 @@ from skforge.frontends.base import is_a
 from skforge.frontends.sklearn import leaf_weights
 from skforge.sources.base import register
 from skforge.sources.sklearn import TreesSource
+from skforge.sources.stored_model.model import StoredModel
 
 
 class LeafSource(TreesSource):
@@ -31,6 +32,17 @@ class LeafSource(TreesSource):
         self.facts = replace(self.facts, on_device=False)
         self.leaf_source = self
 
+    #: What the leaves hold, as the model or its file has it.
+    _payload: Callable[[], LeafSamples | LeafCurves]
+
+    def take_live(self, model: Any) -> None:
+        super().take_live(model)
+        self._payload = lambda: self.payload_of(model)
+
+    def take_stored(self, stored: StoredModel) -> None:
+        super().take_stored(stored)
+        self._payload = lambda: self.payload_type(**stored.leaves)
+
     @classmethod
     def detects(cls, model: Any) -> bool:
         return is_a(model, *cls.classes)
@@ -42,9 +54,7 @@ class LeafSource(TreesSource):
     @cached_property
     def payload(self) -> Any:
         """What the leaves hold; raises ValueError or TypeError if it was damaged."""
-        if self.stored is None:
-            return self.payload_of(self.model)
-        payload = self.payload_type(**self.stored.leaves)
+        payload = self._payload()
         payload.check(self.forest.n_leaves)
         return payload
 

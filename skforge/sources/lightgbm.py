@@ -44,11 +44,10 @@ class LightGBMBoosterSource(Source):
     def reading(self) -> plain.Reading | None:
         """Match columns by position; arrays that are not floats become float32."""
         # since 4.7 LightGBM also reads polars frames by position
-        own_tables = hasattr(sys.modules.get("lightgbm.sklearn"), "nwd")
-        own_tables = own_tables or self.stored is not None
+        known = sys.modules.get("lightgbm.sklearn")
         return self._reading(
             compares="never",
-            tables=own_tables,
+            tables=known is None or hasattr(known, "nwd"),
             unseen=np.nan,
             through=np.float32,
             lists=False,

@@ -41,7 +41,7 @@ class OneDalSource(SklearnSource):
     facts = replace(SklearnSource.facts, has_forms=True, limit=_LARGEST)
     _obeys_config = False
 
-    def __init__(self, model: Any, forest: Forest) -> None:
+    def __init__(self, model: Any, forest: Forest, form: Any = None) -> None:
         super().__init__(model, forest)
         self.twins: dict[str, Source] = {}
 
@@ -68,12 +68,11 @@ class OneDalSource(SklearnSource):
     def of_form(self, form: Any) -> Source | None:
         if form != _NARROW or not self._has_twin:
             return None
+        twin: Source | None = self.origin.twin(self, form)
+        return twin
+
+    def twin_of_live(self, form: Any) -> Source:
         text = forms.form_text(form)
-        if self.stored is not None:
-            if (twin := self.stored.twins.get(text)) is None:
-                return None
-            twin = replace(twin, attributes=self.stored.attributes)
-            return OneDalSource(twin, twin.forest)
         if text not in self.twins:
             block = int(np.count_nonzero(self.forest.tree_output == 0))
             forest = onedal.forest_of(self.model, block, np.float32).validate()

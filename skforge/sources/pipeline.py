@@ -39,7 +39,7 @@ from skforge.runtime.mapping_values import ColumnRule
 from skforge.runtime.mappings import MappingColumns, without_names
 from skforge.sources import base
 from skforge.sources.row_facts import RowFacts
-from skforge.sources.stored_model.model import StoredRules
+from skforge.sources.stored_model.model import StoredModel, StoredRules
 
 _MAX = float(np.finfo(np.float64).max)
 #: Drawn rows on which the forest for a form must equal the pipeline.
@@ -77,22 +77,27 @@ class PipelineSource(base.Source):
         form: Any = None,
         parts: FoldedPipeline | None = None,
     ) -> None:
-        super().__init__(model, forest)
-        self._form = form
+        self._form, self._parts = form, parts
         #: The form of objects alone, if the forest does not answer as the pipeline.
         self._refused: set[Any] = set()
         self.twins: dict[str, PipelineSource] = {}
-        if self.stored is None:
-            self._known = self._folded_rows(model, parts or fold_of(model, forest))
-        else:
-            self._known, self.answers = self.rules.rows, self.rules.answers
-            if (last := self.stored.whole) is not None:
-                self._last = base.member_source(last, read_forests(last)[0])
-                self.answers = replace(self._last.answers, more=self.stored.more)
+        super().__init__(model, forest)
         self._set_limits(self._known)
 
-    def _folded_rows(self, model: Any, parts: FoldedPipeline) -> PipelineRows:
+    def take_live(self, model: Any) -> None:
+        super().take_live(model)
+        self._known = self._folded_rows(model, self._parts)
+
+    def take_stored(self, stored: StoredModel) -> None:
+        super().take_stored(stored)
+        self._known, self.answers = self.rules.rows, self.rules.answers
+        if (last := stored.whole) is not None:
+            self._last = base.member_source(last, read_forests(last)[0])
+            self.answers = replace(self._last.answers, more=stored.more)
+
+    def _folded_rows(self, model: Any, parts: FoldedPipeline | None) -> PipelineRows:
         forest = self.forest
+        parts = parts or fold_of(model, forest)
         self._flat = split.flat(model)
         *before, _ = self._flat.steps
         step = last_step(self._flat)
@@ -234,16 +239,10 @@ class PipelineSource(base.Source):
         return self if self._known.gaps_of(form) is not None else self._of_form(form)
 
     def _of_form(self, form: Any) -> PipelineSource | None:
-        if self.stored is not None:
-            if (twin := self.stored.twins.get(forms.form_text(form))) is not None:
-                twin = replace(
-                    twin, attributes=self.stored.attributes, whole=self.stored.whole
-                )
-                return PipelineSource(twin, twin.forest, form)
-            return None
-        return self.twins.get(forms.form_text(form)) or self._twin(form)
+        twin: PipelineSource | None = self.twins.get(forms.form_text(form))
+        return twin or self.origin.twin(self, form)
 
-    def _twin(self, form: Any) -> PipelineSource | None:
+    def twin_of_live(self, form: Any) -> PipelineSource | None:
         dtypes = forms.computed(form, self._known.width)
         float64 = np.dtype(np.float64)
         wide = [float64 if dtype.kind == "f" else dtype for dtype in dtypes]
@@ -585,7 +584,7 @@ class PrefixedSource(base.Source):
     def raw(self, rows: Array) -> Array:
         return self._last.raw(rows)
 
-    def outputs(self, X: Any) -> dict[str, Any]:
+    def outputs(self, X: Any, raw: Array | None = None) -> dict[str, Any]:
         original, X = X, self.prepared(X)
         one = type(X) is Prepared
-        return self._last.outputs(X.rows) if one else super().outputs(original)
+        return self._last.outputs(X.rows, raw) if one else super().outputs(original)

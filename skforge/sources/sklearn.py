@@ -20,7 +20,7 @@ from skforge.rows.plain import Reading
 from skforge.rows.sparse_rows import most_entries
 from skforge.sources.base import Answers, Array, Source, register
 from skforge.sources.row_facts import RowFacts
-from skforge.sources.stored_model.model import StoredRules
+from skforge.sources.stored_model.model import StoredModel, StoredRules
 
 #: Attributes that ``fit`` of an ensemble replaces and predictions depend on.
 _FITTED = (
@@ -34,10 +34,16 @@ class SklearnSource(Source):
     #: Whether ``assume_finite`` leaves its rows unchecked.
     _obeys_config = True
 
-    def __init__(self, model: Any, forest: Forest) -> None:
-        super().__init__(model, forest)
-        #: Passed to ``validate_data``, whose messages use its class name.
-        self._estimator = model if self.stored is None else self.stored.validator()
+    #: Passed to ``validate_data``, whose messages use its class name.
+    _estimator: Any
+
+    def take_live(self, model: Any) -> None:
+        super().take_live(model)
+        self._estimator = model
+
+    def take_stored(self, stored: StoredModel) -> None:
+        super().take_stored(stored)
+        self._estimator = stored.validator()
 
     @classmethod
     def traces(cls, model: Any) -> list[Any]:
@@ -73,7 +79,7 @@ class SklearnSource(Source):
         from sklearn.utils.validation import validate_data
 
         if tree is None:
-            self._check_fitted()
+            self.origin.check_fitted()
         by = self._estimator if tree is None else tree
         X = validate_data(by, X, reset=False, **options)
         wanted = options.get("dtype")
@@ -104,12 +110,6 @@ class SklearnSource(Source):
             rows = rows.copy()
             rows.data[missing] = np.inf
         return rows
-
-    def _check_fitted(self) -> None:
-        from sklearn.utils.validation import check_is_fitted
-
-        if self.model is not None:
-            check_is_fitted(self.model)
 
     def _call(self, method: str, X: Any, **params: Any) -> Any:
         if method == "predict_raw":  # not a method of the model
@@ -222,20 +222,6 @@ class EmbeddingSource(TreesSource):
         sparse = bool(model.one_hot_encoder_.sparse_output)
         return EmbeddingRules(_takes_nan(model.estimators_[0]), False, sparse)
 
-    def names_out(self, input_features: Any) -> Array:
-        if input_features is not None:
-            return super().names_out(input_features)
-        forest = self.forest
-        names = np.empty(forest.n_leaves, object)
-        for tree, first in enumerate(forest.tree_offset[:-1].tolist()):
-            nodes = slice(first, int(forest.tree_offset[tree + 1]))
-            leaf, number = forest.leaf[nodes], forest.source_node[nodes]
-            columns = forest.leaf_value[leaf[leaf >= 0], 0].astype(np.int64)
-            names[columns] = [
-                f"randomtreesembedding_{tree}_{node}" for node in number[leaf >= 0]
-            ]
-        return names
-
     def _scores(self, rows: Array) -> Any:
         matrix = self.model.one_hot_encoder_.transform(self.model.apply(rows))
         columns = matrix.indices if self.rules.sparse else np.nonzero(matrix)[1]
@@ -264,12 +250,16 @@ class GradientBoostingSource(SklearnSource):
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
-        if self.stored is None:
-            self._tree = model.estimators_[0, 0]
-        else:  # trees are trained on arrays without names
-            self._tree = self.stored.validator("DecisionTreeRegressor", names=False)
         shape = self.rules.shape[: 1 + self.rules.classifier]
         self.answers = Answers(leaf_dtype="<f8", leaf_shape=shape)
+
+    def take_live(self, model: Any) -> None:
+        super().take_live(model)
+        self._tree = model.estimators_[0, 0]
+
+    def take_stored(self, stored: StoredModel) -> None:
+        super().take_stored(stored)  # trees are trained on arrays without names
+        self._tree = stored.validator("DecisionTreeRegressor", names=False)
 
     @classmethod
     def rules_of(cls, model: Any) -> BoostingRules:

@@ -28,7 +28,7 @@ from skforge.rows.sparse_rows import most_entries
 from skforge.runtime.mappings import MappingColumns
 from skforge.sources.base import Answers, Array, Source, register
 from skforge.sources.row_facts import RowFacts
-from skforge.sources.stored_model.model import StoredRules
+from skforge.sources.stored_model.model import StoredModel, StoredRules
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,20 @@ class _XGBoostRows(Source):
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
         self.answers = replace(self.answers, flat_leaves=forest.n_trees < 2)
-        live = getattr(self.model, "get_booster", lambda: self.model)()
-        #: What has the names of columns.
-        self._booster: Any = self.rules if live is None else live
+
+    def take_live(self, model: Any) -> None:
+        super().take_live(model)
+        from skforge.frontends.xgboost.model import index_dtypes
+
+        #: What has the names of columns, and the dtypes of categories.
+        booster = model.get_booster() if hasattr(model, "get_booster") else model
+        self._booster: Any = booster
+        self._index_dtypes = lambda: tuple(index_dtypes(booster))
+
+    def take_stored(self, stored: StoredModel) -> None:
+        super().take_stored(stored)
+        self._booster = self.rules
+        self._index_dtypes = lambda: self.rules.index_dtypes
 
     @property
     def _names(self) -> tuple[str, ...] | None:
@@ -69,12 +80,9 @@ class _XGBoostRows(Source):
 
     @cached_property
     def _categories(self) -> FrameColumns:
-        names, dtypes = self.forest.category_names, self.rules.index_dtypes
+        names = self.forest.category_names
         integers = any(type(label) is int for labels in names for label in labels[:1])
-        if integers and self.model is not None:
-            from skforge.frontends.xgboost.model import index_dtypes
-
-            dtypes = tuple(index_dtypes(self._booster))
+        dtypes = self._index_dtypes() if integers else self.rules.index_dtypes
         return FrameColumns(*about_categories(self.forest, dtypes))
 
     @classmethod

@@ -39,8 +39,8 @@ def test_live_and_stored_models_have_the_same_adapter(name):
     kept = store(Wrapper(forest), model, get_tags(model))
     stored = source_of(kept, forest)
     assert type(stored) is type(live) is adapter_of(model)
-    assert (live.model, live.stored) == (model, None)
-    assert (stored.model, stored.stored) == (None, kept)
+    assert (live.model, live.held) == (model, model)
+    assert (stored.model, stored.held) == (None, kept)
     for member in ("answers", "warning"):
         assert getattr(stored, member) == getattr(live, member), member
     np.testing.assert_equal(*map(asdict, (stored.facts, live.facts)))  # NaN, too

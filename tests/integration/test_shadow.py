@@ -212,7 +212,7 @@ def test_differences_are_caught_in_every_form_of_rows(
     for tree in model.estimators_:
         tree.tree_.value[:] = tree.tree_.value[:, :, ::-1] * 0.25
     model.estimators_ = model.estimators_[::-1]  # other numbers of leaves
-    monkeypatch.setattr(checked._predictor.source, "model", model)
+    monkeypatch.setattr(checked._predictor.source.origin, "model", model)
     right = getattr(checked, method)(rows)
     assert counts(checked, "different")[0] == 1 and len(said) == 1
     assert np.array_equal(right, getattr(checked, method)(rows))

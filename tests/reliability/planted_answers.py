@@ -244,7 +244,7 @@ def quantiles(t: Trial) -> None:
     "transform answered by another class's rule",
     "prediction.of_trees:transform",
     "if not answers.matrix:",
-    "if not answers.matrix and predictor.source.stored is None:",
+    "if not answers.matrix and predictor.source.model is not None:",
     named="faults5, N; attack5, 1",
 )
 def stored_votes(t: Trial) -> None:

@@ -37,7 +37,7 @@ _NAMED, _TRIED = 3, 12
 
 def decline(source: Any, X: Any, method: str) -> NoReturn:
     """Raise an error: InvalidInputError if the model would certainly not take rows."""
-    stored: StoredModel = source.stored
+    stored: StoredModel = source.held
     shape: tuple[int, ...] = getattr(X, "shape", ())
     if hasattr(X, "tocsr"):
         mistakes.check_shape(shape, source.forest.n_columns)

@@ -87,6 +87,21 @@ class StoredModel:
             f"{type(self).__name__!r} object has no attribute {name!r}"
         )
 
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
+        """Name the columns of an embedding's matrix; no other model offers it."""
+        if input_features is not None:
+            self.refuse("get_feature_names_out")
+        forest = self.forest
+        names = np.empty(forest.n_leaves, object)
+        for tree, first in enumerate(forest.tree_offset[:-1].tolist()):
+            nodes = slice(first, int(forest.tree_offset[tree + 1]))
+            leaf, number = forest.leaf[nodes], forest.source_node[nodes]
+            columns = forest.leaf_value[leaf[leaf >= 0], 0].astype(np.int64)
+            names[columns] = [
+                f"randomtreesembedding_{tree}_{node}" for node in number[leaf >= 0]
+            ]
+        return names
+
     def explain(self, name: str) -> None:
         if name == "estimator_" or name in self.left_out:
             self.refuse(name)

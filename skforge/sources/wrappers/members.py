@@ -17,6 +17,7 @@ import numpy as np
 from joblib import effective_n_jobs, parallel_config
 
 from skforge._compat import no_warnings
+from skforge._typing import Array
 from skforge.engine.rows import forest_rows
 from skforge.exceptions import UnsupportedModelError
 from skforge.forest.forest import Forest
@@ -248,7 +249,7 @@ class MembersSource(Source):
         with _in_threads(self.model):
             return getattr(self._around, method)(X, **params)
 
-    def outputs(self, X: Any) -> dict[str, Any]:
+    def outputs(self, X: Any, raw: Array | None = None) -> dict[str, Any]:
         return answers_of(self.model, X)
 
 

@@ -33,7 +33,6 @@ from skforge.runtime.mappings import MappingColumns
 from skforge.sources import base
 from skforge.sources.pipeline import nested_parts
 from skforge.sources.row_facts import of_all
-from skforge.sources.stored_model.model import StoredModel
 from skforge.sources.wrappers import nodes
 from skforge.sources.wrappers.nodes import Constant, Leaf, Node
 
@@ -68,7 +67,7 @@ class WrapperSource(base.Source):
     def __init__(
         self,
         model: Any,
-        forest: Forest | None,
+        forest: Any,
         sources: Mapping[int, base.Source] = MappingProxyType({}),
     ) -> None:
         def forests_of(member: Any) -> tuple[Forest, ...]:
@@ -77,10 +76,9 @@ class WrapperSource(base.Source):
                 return tuple(_placed(part, forest) for part in read_forests(member))
             return source.forest, *source.answers.more
 
-        stored = isinstance(model, StoredModel)
-        parts = taken_apart(model.whole if stored else model, forests_of)
-        forest = forest or parts.forests[0]
         super().__init__(model, forest)
+        parts = taken_apart(self.origin.whole, forests_of)
+        self.forest = forest = forest or parts.forests[0]
         self._sources = sources
         if parts.forests[0].n_outputs != forest.n_outputs:
             raise InvalidModelError(
@@ -121,7 +119,7 @@ class WrapperSource(base.Source):
         self.facts = replace(
             facts,
             direct=direct,
-            on_device=self.facts.on_device,
+            on_device=not self.forest.is_encoded,
             has_forms=bool(self._pipelines),
         )
 
@@ -131,7 +129,7 @@ class WrapperSource(base.Source):
             source = source or base.member_source(part.model, part.forests[0])
             self._leaves.append(Leaf(part, source))
             return self._leaves[-1]
-        model = part.model if self.stored is not None else _private_copy(part.model)
+        model = _private_copy(part.model)
         if class_name(model) == kinds.CONSTANT:
             self._constants = True
             return Constant(model)
