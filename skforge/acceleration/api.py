@@ -72,8 +72,10 @@ def start(libraries: tuple[str, ...], settings: Settings) -> None:
     if config.source_answers():
         log(INFO, "accelerate: nothing, as SKFORGE_OFF is set")
         return
-    share = config.share_compared()
-    ACTIVE.settings = Settings(**{**vars(settings), "share": share})
+    told = {**vars(settings), "share": config.share_compared()}
+    if settings.eager:
+        told["least_seconds"] = 0.0
+    ACTIVE.settings = Settings(**told)
     patching.patch(libraries or tuple(LIBRARIES))
 
 

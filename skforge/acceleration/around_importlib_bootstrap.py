@@ -14,27 +14,36 @@ from typing import Any
 from skforge.acceleration import calls
 from skforge.acceleration.arguments import Arguments
 from skforge.acceleration.calls import Own
-from skforge.acceleration.records import RECORDS, changed, records_with
-from skforge.acceleration.settings import ACTIVE
+from skforge.acceleration.records import RECORDS, ModelRecord, changed, records_with
+from skforge.acceleration.settings import ACTIVE, Settings
+from skforge.acceleration.tally import LISTENERS
+
+#: Stands for what a call does not give.
+_NONE: Any = object()
 
 
 def answering(own: Own, method: str) -> Own:
-    """Return what takes the place of a library's method that answers rows."""
+    """Return what takes the place of a library's method that answers rows.
+
+    What comes before and after the library's answer is written out, as Python's calls
+    take a tenth of a microsecond each, and several times that in a program's own loop.
+    """
     thread, records, sized = ACTIVE.thread, RECORDS, calls.SIZED
     arguments = Arguments(own)
 
-    def asked(*args: Any, **named: Any) -> Any:
-        if thread.inside:
-            return own(*args, **named)
-        if named or len(args) != 2:
-            usual = arguments.usual(args, named)
+    def asked(self: Any = _NONE, X: Any = _NONE, /, *args: Any, **named: Any) -> Any:
+        if args or named or X is _NONE:
+            args = tuple(one for one in (self, X, *args) if one is not _NONE)
+            usual = None if thread.inside else arguments.usual(args, named)
             if usual is None:
                 return _with_others(own, method, args, named)
             self, X, further, threads = usual
             ask: Own = partial(own, **further)
             calls.asks_for(self, threads)
+        elif thread.inside:
+            return own(self, X)
         else:
-            (self, X), ask = args, own
+            ask = own
         settings = ACTIVE.settings
         if settings is None:
             return ask(self, X)
@@ -43,43 +52,73 @@ def answering(own: Own, method: str) -> Own:
             rows = len(X) if type(X) in sized else calls.rows_of(X)
         except TypeError:  # an array without dimensions
             rows = 0
-        state, why = record.state, record.why
-        agreed: bool | None = False
-        if state == "left":
-            record.tally(method).untimed(rows, why)
+        if record.state == "left":
+            met = record.met.get(method) or record.tally(method)
+            met.untimed(rows, record.why)
             return ask(self, X)
-        if state == "ready":
-            agreed, why, answer = calls.by_kernels(
-                record, self, own, method, X, rows, settings
-            )
-            if agreed:
-                return answer
-        # a pipeline's last step may have kernels for rows that the whole has none for
-        thread.inside = (
-            state != "ready" or agreed is not False or "steps" not in vars(self)
-        )
+        if record.state == "ready":
+            return _by_either(record, self, ask, method, X, rows, settings)
+        thread.inside = True
         start = perf_counter()
         try:
             answer = ask(self, X)
         finally:
             thread.inside = False
         seconds = perf_counter() - start
-        count = record.tally(method).library(rows, seconds, why)
-        if agreed is None:
-            calls.compare(record, self, method, X, answer)
-        elif state == "watched" and rows >= settings.min_rows:
-            calls.watched(record, self, X, seconds, settings)
-        elif why is calls.FASTER and count & (count - 1) == 0:
-            calls.may_need_more(record, method, rows, settings)
+        if (tally := record.met.get(method)) is not None:
+            tally.library(rows, seconds, record.why)
+        elif record.met or record.once or LISTENERS:
+            record.tally(method).library(rows, seconds, record.why)
+        else:
+            record.once = method, rows, seconds, record.why
+        if record.state == "watched" and rows >= settings.min_rows:
+            record.calls += 1
+            record.seconds += seconds
+            if record.seconds >= record.needed:
+                calls.consider(record, self, X, settings)
         return answer
 
     return asked
+
+
+def _by_either(
+    record: ModelRecord,
+    model: Any,
+    ask: Own,
+    method: str,
+    X: Any,
+    rows: int,
+    settings: Settings,
+) -> Any:
+    """Let kernels answer, or the library if they do not."""
+    thread, own = ACTIVE.thread, getattr(ask, "func", ask)
+    agreed, why, answer = calls.by_kernels(
+        record, model, own, method, X, rows, settings
+    )
+    if agreed:
+        return answer
+    # a pipeline's last step may have kernels for rows that the whole has none for
+    thread.inside = agreed is not False or "steps" not in vars(model)
+    start = perf_counter()
+    try:
+        answer = ask(model, X)
+    finally:
+        thread.inside = False
+    seconds = perf_counter() - start
+    count = record.tally(method).library(rows, seconds, why)
+    if agreed is None:
+        calls.compare(record, model, method, X, answer)
+    elif why is calls.FASTER and count & (count - 1) == 0:
+        calls.may_need_more(record, method, rows, settings)
+    return answer
 
 
 def _with_others(
     own: Own, method: str, args: tuple[Any, ...], named: dict[str, Any]
 ) -> Any:
     """Let the library answer a call with further arguments, and count it."""
+    if ACTIVE.thread.inside:
+        return own(*args, **named)
     calls.count_other("it has further arguments", method, *args)
     ACTIVE.thread.inside = not (args and "steps" in getattr(args[0], "__dict__", ()))
     try:

@@ -17,7 +17,7 @@ from skforge.acceleration.libraries import is_known
 from skforge.acceleration.records import (
     RECORDS,
     ModelRecord,
-    add,
+    forget,
 )
 from skforge.acceleration.settings import ACTIVE, Settings
 from skforge.runtime.log import INFO, WARNING, log
@@ -46,7 +46,11 @@ class _Nothing:
 
 
 _NOTHING = _Nothing()
-_LEFT = ModelRecord(_NOTHING, "it cannot be watched")
+_LEFT = ModelRecord(_NOTHING)
+_LEFT.leave("it cannot be watched")
+
+#: Classes of models whose calls are watched whatever the model holds.
+_WATCHED: set[type] = set()
 
 #: Held by the thread that reads or compares a model.
 _ALONE = threading.Lock()
@@ -90,7 +94,11 @@ def asks_for(model: Any, threads: int | None) -> None:
 def first(model: Any) -> ModelRecord:
     """Return a record for a model that was not met before."""
     try:
-        return add(model, _why_not(model))
+        why = "" if type(model) in _WATCHED else _why_not(model)
+        record = RECORDS[id(model)] = ModelRecord(model, forget)
+        if why:
+            record.leave(why)
+        return record
     except Exception:  # noqa: BLE001 - of a class that is not as libraries' classes are
         return _LEFT
 
@@ -98,21 +106,19 @@ def first(model: Any) -> ModelRecord:
 def _why_not(model: Any) -> str:
     if not is_known(model):
         return "it is of a subclass, which may do anything"
-    if "steps" in vars(model):
-        steps = model.steps
-        if not steps or len(steps[-1]) != 2 or not is_known(steps[-1][1]):
-            return "its last step is not a known forest"
-    return "" if COMPILER.is_usable else "the process was forked while models compiled"
+    if "steps" not in vars(model):
+        _WATCHED.add(type(model))  # a class of a library, which stays
+        return ""
+    steps = model.steps
+    if not steps or len(steps[-1]) != 2 or not is_known(steps[-1][1]):
+        return "its last step is not a known forest"
+    return ""
 
 
-def watched(
-    record: ModelRecord, model: Any, X: Any, seconds: float, settings: Settings
-) -> None:
-    """Count a call that kernels might have answered; compile the model if it pays."""
-    record.calls += 1
-    record.seconds += seconds
-    needed = record.needed or settings.least_seconds
-    waits = record.seconds < needed and not settings.eager
+def consider(record: ModelRecord, model: Any, X: Any, settings: Settings) -> None:
+    """Compile a model that kernels might have answered for, if that pays."""
+    record.needed = record.needed or settings.least_seconds
+    waits = record.seconds < record.needed and not settings.eager
     if not waits and record.calls >= settings.min_calls and may_take(X):
         _consider(record, model, settings)
 

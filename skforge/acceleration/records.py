@@ -10,6 +10,7 @@ import weakref
 from operator import itemgetter
 from typing import Any
 
+from skforge.acceleration.settings import ACTIVE
 from skforge.acceleration.tally import Tally, Totals
 
 #: By ``id`` of a model: weak dictionaries would ask models for hashes, and compare.
@@ -18,34 +19,53 @@ RECORDS: dict[int, ModelRecord] = {}
 GONE: Totals = {}
 
 
-class ModelRecord:
-    """One model's calls, and its kernels once they are compiled."""
+class ModelRecord(weakref.ref[Any]):
+    """One model's calls, and its kernels once they are compiled.
+
+    It is the weak reference itself: a model's first call makes one object less.
+    """
 
     __slots__ = (
-        *("__weakref__", "calls", "kernels", "kind", "name", "needed", "reference"),
-        *("seconds", "state", "tallies", "threads", "why"),
+        *("calls", "kernels", "key", "kind", "needed", "once", "seconds", "state"),
+        *("met", "threads", "why"),
     )
 
-    def __init__(self, model: Any, why: str) -> None:
-        kind = type(model)
-        self.kind, self.name = kind, kind.__name__
-        self.reference = weakref.ref(model, _forgets(id(model)))
+    def __init__(self, model: Any, gone: Any = None) -> None:
+        self.key, self.kind = id(model), type(model)
         #: Why the library answers.
-        self.why = why or "too few calls so far"
+        self.why = "too few calls so far"
         #: "watched", "compiling", "ready", or "left": to the library, for good.
-        self.state = "left" if why else "watched"
+        self.state = "watched"
         #: Calls and seconds of the library since the model was last changed.
         self.calls, self.seconds = 0, 0.0
-        #: Seconds of the library after which the model is compiled; 0: not known yet.
-        self.needed = 0.0
+        #: Seconds of the library before which the model is not compiled.
+        settings = ACTIVE.settings
+        self.needed = 0.0 if settings is None else settings.least_seconds
         self.kernels: Any = None
         #: On how many threads its last calls were to be answered, if they said so.
         self.threads: int | None = None
-        self.tallies: dict[str, Tally] = {}
+        #: The first call's method, rows, seconds and reason, until there is another.
+        self.once: tuple[str, int, float, str] | None = None
+        #: By method, its calls without that one; see :attr:`tallies`.
+        self.met: dict[str, Tally] = {}
+
+    @property
+    def name(self) -> str:
+        return self.kind.__name__
+
+    @property
+    def tallies(self) -> dict[str, Tally]:
+        """By method, its calls."""
+        once, self.once = self.once, None
+        if once is not None:  # of which nobody is told: a forked child may be here
+            method, rows, seconds, why = once
+            sums = 1, rows, seconds
+            self.tally(method).add_sums("library", rows.bit_length(), why, sums)
+        return self.met
 
     def tally(self, method: str) -> Tally:
         known = self.tallies.get(method)
-        return known or self.tallies.setdefault(method, Tally((self.name, method)))
+        return known or self.met.setdefault(method, Tally((self.name, method)))
 
     def most_rows(self) -> int:
         """Return the size of batches on which the library has spent most time."""
@@ -66,12 +86,7 @@ class ModelRecord:
 
 def record_of(model: Any) -> ModelRecord | None:
     record = RECORDS.get(id(model))
-    return record if record is not None and record.reference() is model else None
-
-
-def add(model: Any, why: str) -> ModelRecord:
-    record = RECORDS[id(model)] = ModelRecord(model, why)
-    return record
+    return record if record is not None and record() is model else None
 
 
 def records_with(part: Any) -> list[ModelRecord]:
@@ -80,7 +95,7 @@ def records_with(part: Any) -> list[ModelRecord]:
     for record in [*RECORDS.values()]:
         kernels = record.kernels
         has_it = kernels is not None and kernels.has_part(part)
-        if has_it or record.reference() is part:
+        if has_it or record() is part:
             records.append(record)
     return records
 
@@ -92,22 +107,20 @@ def changed(part: Any) -> None:
             record.start_again("the model was changed")
 
 
+def forget(record: Any) -> None:
+    known: Any = RECORDS.get(record.key)
+    if known is record:
+        _forget(record.key)
+
+
 def forget_all() -> None:
     for key in [*RECORDS]:
         _forget(key)
 
 
-def _forgets(key: int) -> Any:
-    def forget(reference: Any) -> None:
-        record = RECORDS.get(key)
-        if record is not None and record.reference is reference:
-            _forget(key)
-
-    return forget
-
-
 def _forget(key: int) -> None:
-    if (record := RECORDS.pop(key, None)) is not None:
+    record: Any = RECORDS.pop(key, None)
+    if record is not None:
         for method, tally in record.tallies.items():
             known = GONE.setdefault((record.name, method), Tally())
             known.add(tally)

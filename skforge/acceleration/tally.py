@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 #: Calls, rows and seconds of one size of batches.
-Totalled: TypeAlias = list[float]
+Totalled: TypeAlias = list[Any]
 #: A model's class, a method, a side, the bits of the number of rows, and a reason.
 CallKind: TypeAlias = tuple[str, str, str, int, str]
 
@@ -45,17 +45,20 @@ class Tally:
 
     def library(self, rows: int, seconds: float, why: str) -> int:
         """Count a call; return how many there were of the size."""
-        sums = self.by_library.get(rows.bit_length())
+        size = rows.bit_length()
+        sums = self.by_library.get(size)
         if sums is None:
-            sums = self.by_library[rows.bit_length()] = [0, 0, 0.0]
+            sums = self.by_library[size] = [0, 0, 0.0]
         sums[0] += 1
         sums[1] += rows
         sums[2] += seconds
         whys = self.whys
         whys[why] = whys.get(why, 0) + 1
-        for tell in LISTENERS:
-            tell((*self.of, "library", rows.bit_length(), why), rows, seconds)
-        return int(sums[0])
+        if LISTENERS:
+            for tell in LISTENERS:
+                tell((*self.of, "library", size, why), rows, seconds)
+        count: int = sums[0]
+        return count
 
     def untimed(self, rows: int, why: str) -> None:
         """Count a call of the library's that was not timed: no kernels would answer."""
