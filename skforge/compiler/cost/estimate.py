@@ -231,8 +231,10 @@ class Work:
 #: Part of L3 that one core may count on, and times of memory in those of a quiet L3.
 #: Of deep forests on an EPYC Turin (32 MB), those of 8, 13 and 24 MB took 1.4, 1.9 and
 #: 2.5 times as long, row by row, as L3 alone explains; one of 3 MB took 1.0.
-#: The third are ns of a scattered line beside one in order, with AVX2 only (Zen 3).
-L3_SHARE, MEMORY, SCATTERED = 6, 4.0, 15.0
+#: The third are ns of a scattered line beside one in order, with AVX2 only (Zen 3), and
+#: the last the part of them that prefetching tiles ahead hides (Zen 4, 800,000 nodes:
+#: 1,024 and 4,096 rows take .5 to .8 of what the whole explains).
+L3_SHARE, MEMORY, SCATTERED, AHEAD = 6, 4.0, 15.0, 0.5
 
 
 def _streamed(size: float | Counts, cache: int) -> float | Counts:
@@ -433,6 +435,7 @@ def _tiled(w: Work, counts: TileCounts, row_bytes: float) -> Terms:
     rows, size = w.rows(16), counts.lines.size
     met = counts.visits * f.trees * rows
     together = np.minimum(w.n, w.block)
+    fetched = w.line(w.met(counts.lines), size) - AHEAD * w.scattered(size)
     return {
         "call": w.blocks * m.scalar,
         "block": w.blocks * f.trees * m.scalar,
@@ -444,9 +447,7 @@ def _tiled(w: Work, counts: TileCounts, row_bytes: float) -> Terms:
         "gather": met * w.line(size / f.trees),
         "row": met * m.line_l1,
         "far_row": met * (w.line(together * row_bytes) - m.line_l1),
-        "fetch": w.blocks
-        * counts.lines.distinct(together)
-        * w.line(w.met(counts.lines), size),
+        "fetch": w.blocks * counts.lines.distinct(together) * fetched,
         "leaf": f.trees * rows * f.leaf_vectors * m.scalar,
         "leaf_fetch": w.blocks * f.leaves.distinct(together) * m.line_l2,
     }
