@@ -6,13 +6,22 @@ import pickle
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+from scipy.sparse import csr_array
 from sklearn.base import clone, is_classifier, is_regressor
 
 import skforge
-from skforge import InvalidInputError
+from skforge import (
+    InvalidInputError,
+    UnsupportedModelError,
+    compile_forest,
+    load_forest,
+)
+from skforge.forest.reference import reference_leaves
+from skforge.rows.readers import reader_of
 from tests.comparing import refusal
-from tests.onnx_models import make_model, run
+from tests.onnx_models import assert_same_bits, make_model, run
 from tests.plain import plain
 from tests.unit.test_frontend_onnx_steps import (
     ONE_HOT,
@@ -96,7 +105,6 @@ ROWS += ["feed", "columns", "mappings", "mapping", "one row"]
 @pytest.mark.parametrize("kind", ["live", "pickled", "loaded", "dropped"])
 def test_rows_of_a_graph_with_an_input_for_each_column(kind, tmp_path):
     """All forms have the bits of a session that gets its feed by name."""
-    import pandas as pd
     import polars as pl
 
     model = travel(*ONE_HOT, width=6, constants=[("shape", [-1, 4])])
@@ -149,8 +157,6 @@ def test_rows_of_a_graph_with_an_input_for_each_column(kind, tmp_path):
 @pytest.mark.parametrize("dtype", WHOLE)
 def test_entries_look_for_whole_numbers(dtype):
     """They answer arrays, lists and frames, and leave others to who refuses them."""
-    import pandas as pd
-
     model = model_of(node("Cast", "X", to=1), graph_dtype=dtype)
     rows = np.random.default_rng(5).integers(-9, 9, (30, 4))
     rows = rows > 0 if dtype == "bool" else rows.astype(dtype)
@@ -173,3 +179,82 @@ def test_entries_look_for_whole_numbers(dtype):
             for method in methods:
                 text = refusal(InvalidInputError, method, form)
                 assert f"column 2 holds {value} in row " in text
+
+
+# ------------------------------------------------------------ norms of rows
+
+COLUMNS = ("a", "b", "c", "d")
+NORMED = np.random.default_rng(0).normal(size=(70, 4)).astype(np.float32)
+NORMED[:4] = -abs(NORMED[:4])  # of which MAX changes signs: twice is not once
+
+
+@pytest.fixture(scope="module")
+def divided():
+    steps = [node("Concat", "a b c d", "X", axis=1), node("Normalizer", "X")]
+    return model_of(*steps, inputs=dict.fromkeys(COLUMNS, ("float32", 1)))
+
+
+def test_forms_and_files(divided, tmp_path):
+    feed = dict(zip(COLUMNS, np.hsplit(NORMED, 4), strict=True))
+    expected = run(divided, feed)[0][:, 0]
+    fast = plain(divided).fit(NORMED)
+    skforge.save(fast, tmp_path / "a.skforge")
+    frame = pd.DataFrame(NORMED, columns=COLUMNS)
+    for each in (
+        *(fast, pickle.loads(pickle.dumps(fast)), skforge.load(tmp_path / "a.skforge")),
+        compile_forest(divided),
+    ):
+        for rows in (
+            NORMED,
+            NORMED.astype(np.float64),
+            NORMED.tolist(),
+            frame[[*"dbca"]],
+        ):
+            assert_same_bits(each.predict(rows), expected)
+        assert_same_bits(each.predict(csr_array(NORMED)), expected)
+        for row in range(3):
+            assert_same_bits(
+                each.predict(NORMED[row : row + 1]), expected[row : row + 1]
+            )
+    assert_same_bits(fast.predict({n: x[:, 0] for n, x in feed.items()}), expected)
+    assert_same_bits(
+        fast.predict(dict(zip(COLUMNS, NORMED[0], strict=True))), expected[:1]
+    )
+
+
+def test_leaves_are_those_of_rows_divided_once(divided):
+    forest = load_forest(divided)
+    leaves = reference_leaves(forest, reader_of(forest).rows(NORMED))
+    for each in (compile_forest(forest), plain(divided).fit(NORMED)):
+        assert np.array_equal(each.apply(NORMED), forest.source_node[leaves])
+        values = forest.leaf_value[forest.leaf[leaves], 0]
+        assert np.array_equal(each.predict_per_tree(NORMED), values)
+
+
+def test_sparse_rows_of_many_columns():
+    rows = np.zeros((40, 400), np.float32)
+    rows[:, ::9] = np.random.default_rng(0).normal(size=(40, 45))
+    divided = model_of(node("Normalizer", "X", norm="L1"), n_features=400)
+    fast, expected = plain(divided).fit(rows), run(divided, rows)[0][:, 0]
+    assert_same_bits(fast.predict(csr_array(rows)), expected)
+    assert np.array_equal(fast.apply(csr_array(rows)), fast.apply(rows))
+
+
+def test_what_does_not_know_norms_refuses(divided, tmp_path):
+    fast = plain(divided).fit(NORMED)
+    with pytest.raises(UnsupportedModelError, match="contributions of columns are not"):
+        fast.predict_contribs(NORMED)
+    for kind in ("object", "c"):
+        with pytest.raises(UnsupportedModelError, match="divided by a norm"):
+            skforge.export(fast, tmp_path / kind, kind=kind)
+
+
+def test_partial_dependence_is_that_of_the_columns(divided):
+    fast = plain(divided).fit(NORMED)
+    found = skforge.partial_dependence(fast, NORMED, [0], grid_resolution=3)
+    for value, average in zip(
+        found["grid_values"][0], found["average"][0], strict=True
+    ):
+        rows = NORMED.copy()
+        rows[:, 0] = value
+        assert average == pytest.approx(fast.predict(rows).mean())
