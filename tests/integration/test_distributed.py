@@ -12,13 +12,8 @@ import numpy as np
 import pytest
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import make_column_transformer
-from sklearn.datasets import make_classification
 from sklearn.ensemble import (
-    AdaBoostClassifier,
-    GradientBoostingClassifier,
     HistGradientBoostingClassifier,
-    IsolationForest,
-    RandomForestClassifier,
     RandomForestRegressor,
     StackingClassifier,
 )
@@ -43,9 +38,13 @@ from tests.noted import calls_of, run_threads
 from tests.plain import plain
 from tests.refusals import error_of
 
+for library in ("polars", "lightgbm", "xgboost"):
+    pytest.importorskip(library)
 pd = pytest.importorskip("pandas")
 
 from tests.distributed_tools import NAMES, n_kept, named_model, same_bits, table  # noqa: E402 - it needs pandas
+from tests.forms import COLUMNS  # noqa: E402
+from tests.kinds import CLASSIFIERS, MODELS, ROWS, Kind  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -53,52 +52,21 @@ def no_models_yet():
     _artifact._slot.cache_clear()
 
 
-def trained(kind):
-    X, y = make_classification(
-        200, 4, n_informative=4, n_redundant=0, n_classes=3,
-        n_clusters_per_class=1, random_state=0,
-    )  # fmt: skip
-    X, two = X.astype(np.float32), np.c_[y, y > 0]
-    match kind:
-        case "text labels":
-            model = RandomForestClassifier(3, max_depth=3, random_state=0)
-            return model.fit(X, np.array(["a", "bb", "c"])[y]), X
-        case "two targets":
-            return RandomForestClassifier(3, max_depth=3).fit(X, two), X
-        case "two values":
-            return RandomForestRegressor(3, max_depth=3).fit(X, two * 0.5), X
-        case "boosting":
-            return GradientBoostingClassifier(n_estimators=3).fit(X, y), X
-        case "outliers":
-            return IsolationForest(n_estimators=3).fit(X), X
-        case "adaboost":
-            tree = DecisionTreeClassifier(max_depth=2)
-            return AdaBoostClassifier(tree, n_estimators=3).fit(X, y), X
-        case "xgboost":
-            xgboost = pytest.importorskip("xgboost")
-            frame = pd.DataFrame(X, columns=NAMES)
-            return xgboost.XGBClassifier(n_estimators=3).fit(frame, y), frame
-        case "xgboost, one tree":
-            xgboost = pytest.importorskip("xgboost")
-            return xgboost.XGBRegressor(n_estimators=1).fit(X, y), X
-        case "lightgbm":
-            lightgbm = pytest.importorskip("lightgbm")
-            model = lightgbm.LGBMClassifier(n_estimators=3, verbose=-1)
-            return model.fit(pd.DataFrame(X, columns=NAMES), y), X
-    raise AssertionError(kind)
+KINDS = {
+    "text labels": MODELS["forest of three names"],
+    "two targets": MODELS["forest of labels"],
+    "three values": MODELS["extra of columns"],
+    "boosting": MODELS["gb of odd"],
+    "outliers": MODELS["isolation"],
+    "adaboost": MODELS["adaboost of odd"],
+    "xgboost": Kind(CLASSIFIERS["xgboost"], "three", "frame"),
+    "xgboost, one tree": MODELS["xgboost, one tree"],
+    "lightgbm": Kind(CLASSIFIERS["lightgbm"], "three", "frame"),
+}
 
 
-KINDS = [
-    "text labels",
-    "two targets",
-    "two values",
-    "boosting",
-    "outliers",
-    "adaboost",
-    "xgboost",
-    "xgboost, one tree",
-    "lightgbm",
-]
+def trained(kind="text labels"):
+    return KINDS[kind].fitted(), ROWS[KINDS[kind].on]
 
 
 @pytest.mark.sampled(5)
@@ -137,11 +105,12 @@ def test_columns_of_classes_are_named_after_them():
 # ------------------------------------------------------------ artifacts
 
 
+PLACES = (*range(6), "bias")
 CONTRIBUTED = {
-    "xgboost": [f"{c}_{n}" for c in (0, 1, 2) for n in [*NAMES, "bias"]],
-    "xgboost, one tree": [*range(4), "bias"],
-    "text labels": [f"{c}_{n}" for c in ("a", "bb", "c") for n in (*range(4), "bias")],
-    "two values": [f"{c}_{n}" for c in (0, 1) for n in (*range(4), "bias")],
+    "xgboost": [f"{c}_{n}" for c in (0, 1, 2) for n in [*COLUMNS, "bias"]],
+    "xgboost, one tree": [*range(6), "bias"],
+    "text labels": [f"{c}_{n}" for c in ("high", "low", "middle") for n in PLACES],
+    "three values": [f"{c}_{n}" for c in (0, 1, 2) for n in PLACES],
 }
 
 
@@ -174,7 +143,7 @@ def test_names_of_contributions_that_would_be_there_twice_are_numbers():
 
 
 def test_contributions_that_are_not_defined_are_refused_before_anything_runs():
-    model, X = trained("two values")
+    model, X = trained("three values")
     bare = replace(load_forest(model), cover=np.zeros(0))
     fast = plain(bare).fit(X)
     with pytest.raises(UnsupportedModelError) as error:
@@ -351,8 +320,8 @@ def test_pickles_are_sent_only_where_nothing_else_can_be():
     models = {kind: trained(kind) for kind in KINDS}
     models |= {f"coded {kind}": coded(kind)[:2] for kind in ("xgboost", "lightgbm")}
     models["histogram"] = histogram, frame
-    models["calibrated"] = calibrated(), trained(KINDS[0])[1]
-    models["stacked"] = stacked(), trained(KINDS[0])[1]
+    models["calibrated"] = calibrated(), trained()[1]
+    models["stacked"] = stacked(), trained()[1]
     for kind, library in (("xgboost", "XGBClassifier"), ("lightgbm", "LGBMClassifier")):
         made = getattr(pytest.importorskip(kind), library)(n_estimators=2)
         if kind == "xgboost":
@@ -366,17 +335,17 @@ def test_pickles_are_sent_only_where_nothing_else_can_be():
 
 
 def calibrated():
-    model, X = trained(KINDS[0])
+    model, X = trained()
     return CalibratedClassifierCV(FrozenEstimator(model)).fit(X, model.predict(X))
 
 
 def stacked():
-    model, X = trained(KINDS[0])
+    model, X = trained()
     return StackingClassifier([("a", model)], cv="prefit").fit(X, model.predict(X))
 
 
 def test_a_model_that_cannot_leave_its_source_behind():
-    fast = plain(stacked()).fit(trained(KINDS[0])[1])
+    fast = plain(stacked()).fit(trained()[1])
     assert "the rest runs in scikit-learn, and a .skforge file" in error_of(
         UnsupportedModelError, pack, fast, keep_estimator=False
     )
@@ -475,7 +444,7 @@ def test_a_fork_while_a_model_loads_does_not_hang():
 
 
 def test_methods_that_are_not_there():
-    model, X = trained("two values")
+    model, X = trained("three values")
     fast = plain(model).fit(X)
     assert error_of(InvalidInputError, job, fast, "predict_proba", 1, "auto") == (
         "The model has no predict_proba; it has predict, predict_raw, apply, "
@@ -595,7 +564,7 @@ def test_one_tensor_holds_all_features():
     fast = plain(model).fit(X)
     batch = {"data": X, "id": np.arange(len(X))}
     found = Predictor(fast, "predict_raw", columns=["data"], keep=False)(batch)
-    assert list(found) == [f"raw_{label}" for label in ("a", "bb", "c")]
+    assert list(found) == [f"raw_{label}" for label in ("high", "low", "middle")]
     same_bits(np.stack([*found.values()], axis=1), fast.predict_raw(X))
     assert (
         error_of(
