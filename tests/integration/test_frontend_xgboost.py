@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import pickle
 
 import numpy as np
 import pytest
 
-from skforge import CompiledForest
+from skforge import CompiledForest, load, save
 from skforge.exceptions import InvalidInputError, UnsupportedModelError
 from skforge.forest.reference import reference_raw
 from skforge.frontends import load_forest
 from skforge.frontends.xgboost.model import forest_from_document
 from tests.answers_of import apply_transform
 from tests.plain import plain
-from tests.unit.test_frontend_xgboost import N, make_rows, same_bits
+from tests.unit.test_frontend_xgboost import VERSION, N, make_rows, same_bits
+from tests.unit.test_frontend_xgboost_files import DATA
 
 xgb = pytest.importorskip("xgboost")
 
@@ -26,7 +28,7 @@ def test_names_that_xgboost_itself_garbles_are_no_texts_of_rows():
     model = xgb.XGBRegressor(n_estimators=2, enable_categorical=True)
     (known, none) = load_forest(model.fit(frame, np.arange(N) % 3)).category_names
     assert none == ()
-    if tuple(map(int, xgb.__version__.split(".")[:2])) >= (3, 4):
+    if VERSION >= (3, 4):
         assert known == ("c", "d", "äb")
     else:
         assert known == ("\ufffd0", "\ufffd1", "\ufffd2")
@@ -90,3 +92,57 @@ def test_a_classifier_of_another_booster_is_refused(attributes, told):
     vars(model).update(attributes)
     with pytest.raises(UnsupportedModelError, match=told):
         load_forest(model)
+
+
+@pytest.mark.parametrize("kind", ["quantile", "expectile"])
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"alpha": 0.3},
+        {"base_score": [-1.0, -1.0, 40.0]},
+        {"multi_strategy": "multi_output_tree"},
+        {"multi_strategy": "multi_output_tree", "booster": "dart", "rate_drop": 0.5},
+        {"alpha": np.linspace(0.01, 0.99, 66).tolist(), "n_estimators": 1},
+    ],
+    ids=lambda params: "-".join(params),
+)
+@pytest.mark.skipif(VERSION < (3, 4), reason="before there were no expectiles")
+def test_several_alphas_live_pickled_and_saved(kind, params, tmp_path):
+    X, rng = make_rows()
+    params = {"alpha": [0.1, 0.5, 0.9], "n_estimators": 5, "max_depth": 3} | params
+    params[f"{kind}_alpha"] = params.pop("alpha")
+    model = xgb.XGBRegressor(objective=f"reg:{kind}error", n_jobs=1, **params)
+    model.fit(X, np.nan_to_num(X[:, 0]) + rng.normal(size=N))
+    booster = model.get_booster()
+    booster.save_model(tmp_path / "model.json")
+    fast = plain(model).fit(X)
+    save(fast, tmp_path / "model.skforge")
+    for one in (
+        fast,
+        pickle.loads(pickle.dumps(fast)),
+        load(tmp_path / "model.skforge"),
+        plain(booster).fit(X),
+        plain(tmp_path / "model.json").fit(X),
+    ):
+        for rows in (X, *[X[:1]] * 4):  # few rows have an entry in the end
+            same_bits(one.predict(rows), model.predict(rows))
+            margin = model.predict(rows, output_margin=True)
+            same_bits(one.predict_raw(rows), margin)
+    several = {"quantile": "sorted", "expectile": "expectiles"}[kind]
+    one = params[f"{kind}_alpha"] == 0.3
+    assert fast.forest_.outputs.function == ("identity" if one else several)
+
+
+@pytest.mark.parametrize(
+    "name", ["expectile.json", "expectile.ubj", "vector-dart.json"]
+)
+def test_what_releases_from_3_3_train(name, tmp_path):
+    """Expectiles that are sums of increments, and vector leaves with dropout."""
+    expected = np.load(DATA / "3.4.1.npz")
+    X = expected["X"]
+    fast = plain(DATA / f"3.4.1-{name}").fit(X)
+    save(fast, tmp_path / "model.skforge")
+    for one in (fast, load(tmp_path / "model.skforge")):
+        same_bits(one.predict_raw(X), expected[f"3.4.1-{name}:margin"])
+        for n in (len(X), *[1] * 4):  # few rows have an entry in the end
+            same_bits(one.predict(X[:n]), expected[f"3.4.1-{name}:value"][:n])

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import pickle
 
 import numpy as np
 import pytest
 
-from skforge import load, save
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 from skforge.forest.arrays import Comparison
 from skforge.forest.reference import draw_rows, reference_leaves, reference_raw
@@ -16,7 +14,6 @@ from skforge.frontends import load_forest
 from skforge.frontends.xgboost.model import _names_of, forest_from_document
 from tests.answers_of import apply_transform, decide, predict_proba
 from tests.outputs_of import XGBOOST
-from tests.plain import plain
 from tests.refusals import error_of
 from tests.sklearn_rows import same_bits
 
@@ -168,14 +165,6 @@ def test_ubjson_holds_numbers_without_sign_as_others():
         assert _names_of(entry, (3, 4)) == (1, name)
 
 
-def test_infinite_rows_follow_inplace_predict():
-    X, rng = make_rows()
-    booster = train(X, rng.normal(size=N))
-    X[:60, :3] = rng.choice([-np.inf, np.inf, -0.0, 1e-45, 3e38], (60, 3))
-    raw = reference_raw(load_forest(booster), X)
-    same_bits(raw[:, 0], booster.inplace_predict(X, predict_type="margin"))
-
-
 @pytest.mark.parametrize("marker", [-999.0, 0.0, 0.1, np.nan, None])
 def test_the_wrappers_missing_marker(marker):
     X, rng = make_rows(missing=0)
@@ -230,46 +219,33 @@ def test_classifiers_decide_as_the_wrapper(params, kind):
 
 
 @pytest.mark.parametrize(
-    "name", ["XGBRegressor", "XGBRFRegressor", "XGBRFClassifier", "XGBRanker"]
-)
-def test_other_wrappers(name):
+    ("kind", "task", "objective"),
+    [
+        *(("Regressor", "regression", f"binary:{name}")
+          for name in ("logistic", "logitraw", "hinge")),
+        ("Regressor", "regression", "multi:softmax"),
+        ("RFRegressor", "regression", "reg:squarederror"),
+        ("Classifier", "binary", "reg:logistic"),
+        ("Classifier", "binary", "reg:squarederror"),
+        ("Ranker", "ranking", "rank:ndcg"),
+    ],
+)  # fmt: skip
+def test_the_wrappers_class_and_not_the_objective_says_what_is_predicted(
+    kind, task, objective
+):
     X, rng = make_rows()
-    model = getattr(xgb, name)(n_estimators=7, max_depth=3, n_jobs=1)
-    groups = {"group": [N // 2, N - N // 2]} if name == "XGBRanker" else {}
-    model.fit(X, rng.integers(0, 2, N), **groups)
-    forest = load_forest(model)
-    assert forest.n_trees == 7
-    assert (forest.task == "ranking") == (name == "XGBRanker")
-    raw = reference_raw(forest, X)
-    same_bits(raw[:, 0], model.predict(X, output_margin=True))
-    np.testing.assert_array_equal(
-        forest.source_node[reference_leaves(forest, X)], model.apply(X)
-    )
-
-
-@pytest.mark.parametrize(
-    "objective", ["binary:logistic", "binary:logitraw", "binary:hinge", "multi:softmax"]
-)
-def test_the_wrappers_class_and_not_the_objective_says_what_is_predicted(objective):
-    X, rng = make_rows()
-    y = rng.integers(0, 2, N)
     more = {"num_class": 2} if objective.startswith("multi:") else {}
-    model = xgb.XGBRegressor(n_estimators=4, n_jobs=1, objective=objective, **more)
-    forest = load_forest(model.fit(X, y))
-    assert forest.task == "regression"
-    same_bits(apply_transform(forest, reference_raw(forest, X)), model.predict(X))
-
-
-@pytest.mark.parametrize("objective", ["reg:logistic", "reg:squarederror"])
-def test_a_classifier_cuts_the_values_of_a_regression(objective):
-    X, rng = make_rows()
-    y = rng.integers(0, 2, N)
-    model = xgb.XGBClassifier(n_estimators=4, n_jobs=1, objective=objective).fit(X, y)
+    model = getattr(xgb, f"XGB{kind}")(n_estimators=4, n_jobs=1, objective=objective)
+    groups = {"group": [N // 2, N - N // 2]} if kind == "Ranker" else {}
+    model.set_params(**more).fit(X, rng.integers(0, 2, N), **groups)
     forest = load_forest(model)
-    assert forest.task == "binary"
+    assert forest.task == task
     raw = reference_raw(forest, X)
-    same_bits(decide(forest, raw), model.predict(X))
-    same_bits(predict_proba(forest, raw), model.predict_proba(X))
+    if kind == "Classifier":
+        same_bits(decide(forest, raw), model.predict(X))
+        same_bits(predict_proba(forest, raw), model.predict_proba(X))
+    else:
+        same_bits(apply_transform(forest, raw), model.predict(X))
 
 
 def test_a_link_without_any_tree_is_refused():
@@ -365,45 +341,6 @@ def test_predicates_are_shared_and_covers_kept():
     assert forest.cover[0] == N
     rows = np.stack([forest.feature, forest.threshold, forest.missing_left], axis=1)
     assert len(np.unique(rows, axis=0)) == forest.n_predicates
-
-
-@pytest.mark.parametrize("kind", ["quantile", "expectile"])
-@pytest.mark.parametrize(
-    "params",
-    [
-        {"alpha": 0.3},
-        {"base_score": [-1.0, -1.0, 40.0]},
-        {"multi_strategy": "multi_output_tree"},
-        {"multi_strategy": "multi_output_tree", "booster": "dart", "rate_drop": 0.5},
-        {"alpha": np.linspace(0.01, 0.99, 66).tolist(), "n_estimators": 1},
-    ],
-    ids=lambda params: "-".join(params),
-)
-@pytest.mark.skipif(VERSION < (3, 4), reason="before there were no expectiles")
-def test_several_alphas_live_pickled_and_saved(kind, params, tmp_path):
-    X, rng = make_rows()
-    params = {"alpha": [0.1, 0.5, 0.9], "n_estimators": 5, "max_depth": 3} | params
-    params[f"{kind}_alpha"] = params.pop("alpha")
-    model = xgb.XGBRegressor(objective=f"reg:{kind}error", n_jobs=1, **params)
-    model.fit(X, np.nan_to_num(X[:, 0]) + rng.normal(size=N))
-    booster = model.get_booster()
-    booster.save_model(tmp_path / "model.json")
-    fast = plain(model).fit(X)
-    save(fast, tmp_path / "model.skforge")
-    for one in (
-        fast,
-        pickle.loads(pickle.dumps(fast)),
-        load(tmp_path / "model.skforge"),
-        plain(booster).fit(X),
-        plain(tmp_path / "model.json").fit(X),
-    ):
-        for rows in (X, *[X[:1]] * 4):  # few rows have an entry in the end
-            same_bits(one.predict(rows), model.predict(rows))
-            margin = model.predict(rows, output_margin=True)
-            same_bits(one.predict_raw(rows), margin)
-    several = {"quantile": "sorted", "expectile": "expectiles"}[kind]
-    one = params[f"{kind}_alpha"] == 0.3
-    assert fast.forest_.outputs.function == ("identity" if one else several)
 
 
 def test_dropout_is_read_wherever_versions_keep_it():
