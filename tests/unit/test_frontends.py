@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import pickle
+from pathlib import Path
+from zipfile import ZipFile
 
+import joblib
 import numpy as np
 import pytest
 from sklearn.tree import DecisionTreeRegressor
@@ -110,15 +114,68 @@ def test_a_long_quotation_of_a_file_is_cut_short(tmp_path):
 ANY_NAME = ["model.model", "model.lgb", "model.bin", "model", "model.json", "model.txt"]
 
 
-def test_onnx_files_are_known_by_their_content(tmp_path):
-    skl2onnx = pytest.importorskip("skl2onnx")
-    X = np.random.default_rng(0).normal(size=(40, 2)).astype(np.float32)
+SAVED = Path(__file__).parents[1] / "data" / "formats" / "2.zip"
+
+
+@pytest.mark.filterwarnings("ignore:.*was saved by skforge.save:FutureWarning")
+@pytest.mark.parametrize("kind", ["trees", "module", "xgboost"])
+def test_saved_models_as_sources(kind, tmp_path):
+    with ZipFile(SAVED) as archive:
+        path = Path(archive.extract(f"{kind}.skforge", tmp_path))
+        trees = archive.extract("trees.skforge", tmp_path)
+    assert load_forest(path).content_hash() == load_forest(trees).content_hash()
+    fit = skforge.CompiledForest(path).fit
+    assert error_of(InvalidModelError, fit, np.zeros((1, 4))) == (
+        f"{path} was saved by skforge.save; use skforge.load(path)."
+    )
+    said = error_of(UnsupportedModelError, load_forest, path, iteration_range=(0, 1))
+    assert said == (
+        f"{kind}.skforge was saved by skforge.save, which fixes the boosting rounds; "
+        "pass iteration_range when you read the original model."
+    )
+
+
+def test_files_that_are_no_models_say_what_they_are(tmp_path):
+    xgb = pytest.importorskip("xgboost")
+    X = np.random.default_rng(0).normal(size=(90, 3))
     tree = DecisionTreeRegressor().fit(X, X[:, 0])
-    proto = skl2onnx.to_onnx(tree, X[:1])
-    expected = load_forest(proto).content_hash()
-    for name in ANY_NAME:
-        (tmp_path / name).write_bytes(proto.SerializeToString())
-        assert load_forest(tmp_path / name).content_hash() == expected
+    gbt = xgb.train({"nthread": 1}, xgb.DMatrix(X, X[:, 0]), 3)
+    joblib.dump(tree, tmp_path / "zipped", compress=3)
+    gbt.dump_model(tmp_path / "text dump")
+    gbt.dump_model(tmp_path / "json dump", dump_format="json")
+    trees = (
+        "holds a dump of XGBoost's trees, which XGBoost itself cannot read; save the "
+        "model with Booster.save_model."
+    )
+    pickled = (
+        "is pickled or compressed, as by joblib.dump, and skforge does not open it, "
+        "because a pickle can run any code; load it yourself and pass the model."
+    )
+    pmml = "is PMML, which skforge does not read; give it the model that was exported."
+    unknown = (
+        "is not a model file that skforge recognises; save the model with "
+        "Booster.save_model of XGBoost or LightGBM, save_model of CatBoost, as ONNX, "
+        "or with skforge.save."
+    )
+    cases = [
+        ((tmp_path / "text dump").read_bytes(), trees),
+        ((tmp_path / "json dump").read_bytes(), trees),
+        (pickle.dumps(tree), pickled),
+        (pickle.dumps(tree, 2), pickled),
+        ((tmp_path / "zipped").read_bytes(), pickled),
+        (b'<?xml version="1.0"?>\n<!-- made -->\n<PMML version="4.3">', pmml),
+        (b"<PMML version='4.4' xmlns='http://www.dmg.org/PMML-4_4'>", pmml),
+        (b'<?xml version="1.0"?>\n<html>', unknown),
+        (b"a,b\n1,2\n", unknown),
+        (bytes(range(256)), unknown),
+    ]
+    for number, (data, sentence) in enumerate(cases):
+        names = ANY_NAME[:4] if sentence is unknown else ANY_NAME
+        for name in names:
+            path = tmp_path / name
+            path.write_bytes(data)
+            said = error_of(UnsupportedModelError, load_forest, path)
+            assert said == f"{name} {sentence}", number
 
 
 def test_paths_without_a_file(tmp_path):

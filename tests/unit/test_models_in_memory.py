@@ -16,6 +16,7 @@ import skforge
 from skforge import CompiledForest, compile_forest, load_forest
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 from tests.refusals import error_of
+from tests.unit.test_frontends import ANY_NAME
 
 lgb = pytest.importorskip("lightgbm")
 xgb = pytest.importorskip("xgboost")
@@ -38,6 +39,7 @@ def contents(tmp_path_factory):
     return {
         "ubj": bytes(booster.save_raw("ubj")),
         "json": bytes(booster.save_raw("json")),
+        "spaced json": b"\n " + bytes(booster.save_raw("json")),
         "text": light.model_to_string().encode(),
         "dump": json.dumps(light.dump_model()).encode(),
         "spaced dump": json.dumps(light.dump_model(), indent=2).encode(),
@@ -46,7 +48,7 @@ def contents(tmp_path_factory):
     }
 
 
-KINDS = ("ubj", "json", "text", "dump", "spaced dump", "onnx", "skforge")
+KINDS = ("ubj", "json", "spaced json", "text", "dump", "spaced dump", "onnx", "skforge")
 
 
 def forms(data, folder):
@@ -75,9 +77,12 @@ def forms(data, folder):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.filterwarnings("ignore:.*was saved by skforge.save:FutureWarning")
 def test_every_form_is_the_forest_of_the_file(kind, contents, tmp_path):
-    path = tmp_path / "file"
-    path.write_bytes(contents[kind])
-    expected = load_forest(path).content_hash()
+    expected = load_forest(contents[kind]).content_hash()
+    for name in [*ANY_NAME, "model.ubj", "model.onnx", "model.skforge"]:
+        path = tmp_path / name
+        path.write_bytes(contents[kind])
+        for given in (path, str(path)):
+            assert load_forest(given).content_hash() == expected, name
     for form, model in forms(contents[kind], tmp_path).items():
         assert load_forest(model).content_hash() == expected, form
     for form, model in forms(contents[kind], tmp_path).items():
