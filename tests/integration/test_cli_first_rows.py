@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from shutil import copy
@@ -92,106 +93,73 @@ def _softmax(path):
     xgboost.train(params, rows, 3).save_model(path)
 
 
-#: What writes a model, and the frame whose columns it reads.
+def _poisson():
+    return _catboost(catboost.CatBoostRegressor, loss_function="Poisson")
+
+
+def _scaled(*more):
+    return make_pipeline(StandardScaler(), *more, RandomForestRegressor(**SMALL))
+
+
+def _votes():
+    return VotingClassifier([("a", _forest()), ("b", _lightgbm())], voting="soft")
+
+
+def _bytes(path):
+    graph = travel(*ONE_HOT, width=6, constants=[("shape", [-1, 4])])
+    path.write_bytes(graph.SerializeToString())
+
+
+def _forest():
+    return RandomForestClassifier(**SMALL)
+
+
+def _ordinal():
+    encoder = (OrdinalEncoder(), ["city"])
+    columns = make_column_transformer(encoder, remainder="passthrough")
+    return skforge.CompiledForest(make_pipeline(columns, _forest()), tuning="off")
+
+
+HISTOGRAM = partial(HistGradientBoostingClassifier, max_iter=4)
+#: What makes a model, the frame whose columns it reads, and its target; without one,
+#: what writes the file.
 MODELS = {
-    "xgboost.json": (lambda p: _xgboost().fit(TWO, Y).save_model(p), TWO),
-    "xgboost.ubj": (lambda p: _xgboost().fit(CODED, CLASSES).save_model(p), CODED),
-    "softmax.json": (_softmax, GAPS[NUMBERS]),
-    "lightgbm.txt": (lambda p: _lightgbm().fit(CODED, Y).booster_.save_model(p), CODED),
-    "three.txt": (
-        lambda p: _lightgbm().fit(CODED, CLASSES).booster_.save_model(p),
-        CODED,
-    ),
-    "catboost.cbm": (
-        lambda p: (
-            _catboost(cat_features=["city", "zip"]).fit(FRAME, Y).save_model(str(p))
-        ),
-        FRAME,
-    ),
-    "poisson.cbm": (
-        lambda p: (
-            _catboost(catboost.CatBoostRegressor, loss_function="Poisson")
-            .fit(GAPS[NUMBERS], CLASSES)
-            .save_model(str(p))
-        ),
-        GAPS[NUMBERS],
-    ),
-    "several.onnx": (lambda p: copy(ONNX / "rf_several.onnx", p), ONNX_ROWS),
-    "zipmap.onnx": (lambda p: copy(ONNX / "rf_zipmap.onnx", p), ONNX_ROWS),
-    "columns.onnx": (
-        lambda p: p.write_bytes(
-            travel(
-                *ONE_HOT, width=6, constants=[("shape", [-1, 4])]
-            ).SerializeToString()
-        ),
-        TRAVELLERS,
-    ),
-    "xgboost.joblib": (lambda p: joblib.dump(_xgboost().fit(TWO, Y), p), TWO),
-    "booster.joblib": (
-        lambda p: joblib.dump(_xgboost().fit(TWO, Y).get_booster(), p),
-        TWO,
-    ),
-    "lightgbm.joblib": (lambda p: joblib.dump(_lightgbm().fit(CODED, Y), p), CODED),
-    "catboost.joblib": (
-        lambda p: joblib.dump(_catboost(cat_features=["city"]).fit(FRAME, Y), p),
-        FRAME,
-    ),
-    "histogram.joblib": (
-        lambda p: joblib.dump(
-            HistGradientBoostingClassifier(max_iter=4).fit(CODED, CLASSES), p
-        ),
-        CODED,
-    ),
-    "encoded.joblib": (
-        lambda p: joblib.dump(
-            make_pipeline(_encoded(), RandomForestClassifier(**SMALL)).fit(GAPS, Y), p
-        ),
-        GAPS,
-    ),
-    "scaled.joblib": (
-        lambda p: joblib.dump(
-            make_pipeline(StandardScaler(), RandomForestRegressor(**SMALL)).fit(
-                FRAME[NUMBERS].to_numpy(float), SCORE
-            ),
-            p,
-        ),
-        FRAME[NUMBERS],
-    ),
-    "rotated.joblib": (
-        lambda p: joblib.dump(
-            make_pipeline(StandardScaler(), PCA(2), RandomForestRegressor(**SMALL)).fit(
-                FRAME[NUMBERS], SCORE
-            ),
-            p,
-        ),
-        FRAME[NUMBERS],
-    ),
-    "voting.joblib": (
-        lambda p: joblib.dump(
-            VotingClassifier(
-                [("a", RandomForestClassifier(**SMALL)), ("b", _lightgbm())],
-                voting="soft",
-            ).fit(FRAME[NUMBERS], Y),
-            p,
-        ),
-        FRAME[NUMBERS],
-    ),
-    "compiled.joblib": (
-        lambda p: joblib.dump(
-            skforge.CompiledForest(
-                make_pipeline(
-                    make_column_transformer(
-                        (OrdinalEncoder(), ["city"]), remainder="passthrough"
-                    ),
-                    RandomForestClassifier(**SMALL),
-                ),
-                tuning="off",
-            ).fit(FRAME, Y),
-            p,
-        ),
-        FRAME,
-    ),
+    "xgboost.json": (_xgboost, TWO, Y),
+    "xgboost.ubj": (_xgboost, CODED, CLASSES),
+    "softmax.json": (_softmax, GAPS[NUMBERS], None),
+    "lightgbm.txt": (_lightgbm, CODED, Y),
+    "three.txt": (_lightgbm, CODED, CLASSES),
+    "catboost.cbm": (partial(_catboost, cat_features=["city", "zip"]), FRAME, Y),
+    "poisson.cbm": (_poisson, GAPS[NUMBERS], CLASSES),
+    "several.onnx": (partial(copy, ONNX / "rf_several.onnx"), ONNX_ROWS, None),
+    "zipmap.onnx": (partial(copy, ONNX / "rf_zipmap.onnx"), ONNX_ROWS, None),
+    "columns.onnx": (_bytes, TRAVELLERS, None),
+    "xgboost.joblib": (_xgboost, TWO, Y),
+    "booster.joblib": (_xgboost, TWO, Y),
+    "lightgbm.joblib": (_lightgbm, CODED, Y),
+    "catboost.joblib": (partial(_catboost, cat_features=["city"]), FRAME, Y),
+    "histogram.joblib": (HISTOGRAM, CODED, CLASSES),
+    "encoded.joblib": (lambda: make_pipeline(_encoded(), _forest()), GAPS, Y),
+    "scaled.joblib": (_scaled, FRAME[NUMBERS], SCORE),
+    "rotated.joblib": (partial(_scaled, PCA(2)), FRAME[NUMBERS], SCORE),
+    "voting.joblib": (_votes, FRAME[NUMBERS], Y),
+    "compiled.joblib": (_ordinal, FRAME, Y),
 }
+
+
+def _write(name, path):
+    make, rows, target = MODELS[name]
+    if target is None:
+        make(path)
+        return
+    rows = rows.to_numpy(float) if name == "scaled.joblib" else rows
+    model = make().fit(rows, target)
+    if path.suffix == ".joblib":
+        joblib.dump(model.get_booster() if name == "booster.joblib" else model, path)
+    else:
+        getattr(model, "booster_", model).save_model(str(path))
+
+
 TRUST = (
     "is a pickle, and opening a pickle can run any code in it. Open it only if you "
     "trust where it comes from.\n"
@@ -204,7 +172,7 @@ def models(tmp_path_factory):
 
     def model(name):
         if name not in made:
-            MODELS[name][0](folder / name)
+            _write(name, folder / name)
             made[name] = folder / name
         return made[name]
 
