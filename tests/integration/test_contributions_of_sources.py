@@ -9,9 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 from importlib.util import find_spec
 
+import lightgbm
 import numpy as np
 import pandas as pd
 import pytest
+import xgboost
 from sklearn.ensemble import (
     AdaBoostClassifier,
     BaggingRegressor,
@@ -131,7 +133,6 @@ XGBOOST = {
 @pytest.mark.sampled(7)
 @pytest.mark.parametrize("name", XGBOOST)
 def test_xgboost(name):
-    xgboost = pytest.importorskip("xgboost")
     params, rows, labels = XGBOOST[name]
     params = {**DEPTH, **params}
     rounds = params.pop("rounds", 6)
@@ -151,7 +152,6 @@ def test_xgboost(name):
 
 
 def test_xgboost_is_off_by_more():
-    xgboost = pytest.importorskip("xgboost")
     params = {"max_depth": 6, "nthread": 1}
     data = xgboost.DMatrix(HOLES, Y)
     model = xgboost.train(params, data, 60)
@@ -176,7 +176,6 @@ def test_xgboost_vector_leaves_which_it_does_not_explain(objective):
 
 
 def test_xgboost_estimators_and_files(tmp_path):
-    xgboost = pytest.importorskip("xgboost")
     rows = np.nan_to_num(HOLES, nan=-9.0)
     model = xgboost.XGBClassifier(n_estimators=5, max_depth=3, missing=-9.0)
     model.fit(rows, CLASSES)
@@ -191,7 +190,6 @@ def test_xgboost_estimators_and_files(tmp_path):
 @pytest.mark.filterwarnings("ignore:.*updater")
 @pytest.mark.parametrize("n_rows", [1, 7])
 def test_xgboost_trees_refreshed_on_rows_that_miss_nodes(n_rows):
-    xgboost = pytest.importorskip("xgboost")
     model = xgboost.train(DEPTH, xgboost.DMatrix(HOLES, Y), 5)
     few = xgboost.DMatrix(HOLES[:n_rows], Y[:n_rows])
     refresh = {"process_type": "update", "updater": "refresh", "refresh_leaf": False}
@@ -239,7 +237,6 @@ LIGHTGBM = {
 
 
 def lightgbm_model(params, rows, label, **fields):
-    lightgbm = pytest.importorskip("lightgbm")
     usual = {"min_data_in_leaf": 5, "num_leaves": 15, "verbose": -1, "num_threads": 1}
     data = lightgbm.Dataset(rows, label, **fields)
     return lightgbm.train({**usual, **params}, data, 8)
@@ -260,7 +257,6 @@ def test_lightgbm(name):
 
 @pytest.mark.parametrize("counts", ["leaf", "internal"])
 def test_lightgbm_nodes_without_rows(counts):
-    lightgbm = pytest.importorskip("lightgbm")
     model = lightgbm_model({}, HOLES, Y)
     lines = []
     for line in model.model_to_string().splitlines():

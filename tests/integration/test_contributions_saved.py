@@ -6,6 +6,7 @@ import pickle
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import sparse
 from sklearn.compose import make_column_transformer
@@ -108,7 +109,6 @@ def test_models_without_covers_say_so(tmp_path):
 
 
 def test_rows_in_every_form(fitted, tmp_path):
-    pd = pytest.importorskip("pandas")
     skforge.save(fitted("xgboost"), tmp_path / "model.skforge")
     for model in (fitted("xgboost"), skforge.load(tmp_path / "model.skforge")):
         expected = model.predict_contribs(X)
@@ -120,7 +120,6 @@ def test_rows_in_every_form(fitted, tmp_path):
 
 
 def test_rows_of_which_the_source_warns():
-    pd = pytest.importorskip("pandas")
     frame = pd.DataFrame(X, columns=list("abcdef"))
     model = lgb.LGBMRegressor(n_estimators=3, verbose=-1).fit(frame, Y)
     fast = CompiledForest(model, schedule=QUICK).fit(frame)
@@ -130,7 +129,6 @@ def test_rows_of_which_the_source_warns():
 
 
 def test_pipelines_with_texts_and_rows_in_single_precision(tmp_path):
-    pd = pytest.importorskip("pandas")
     frame = pd.DataFrame(X[:, :3].astype(float), columns=list("abc"))
     frame["word"] = np.array(["x", "y", "z"])[Y]
     steps = make_column_transformer((OneHotEncoder(), ["word"]), remainder=Scaler())

@@ -9,9 +9,12 @@ import pickle
 import sys
 from pathlib import Path
 
+import catboost
+import lightgbm
 import numpy as np
 import pandas as pd
 import pytest
+import xgboost
 from scipy.sparse import csr_array
 from sklearn.compose import make_column_transformer
 from sklearn.ensemble import (
@@ -40,6 +43,7 @@ from skforge import (
 from skforge.exceptions import VerificationError
 from tests.oracles import shap_values as oracle
 from tests.plain import plain
+from tests.refusals import error_of
 
 N = 120
 RNG = np.random.default_rng(1)
@@ -54,19 +58,16 @@ def forest(kind=RandomForestRegressor, label=Y, rows=X):
 
 
 def xgboost_model(label, rows=X, **params):
-    xgboost = pytest.importorskip("xgboost")
     kind = xgboost.XGBRegressor if label is Y else xgboost.XGBClassifier
     return kind(n_estimators=4, max_depth=3, n_jobs=1, **params).fit(rows, label)
 
 
 def lightgbm_model(label, rows=X):
-    lightgbm = pytest.importorskip("lightgbm")
     kind = lightgbm.LGBMRegressor if label is Y else lightgbm.LGBMClassifier
     return kind(n_estimators=4, num_leaves=7, verbose=-1, n_jobs=1).fit(rows, label)
 
 
 def catboost_model(label):
-    catboost = pytest.importorskip("catboost")
     kind = catboost.CatBoostRegressor if label is Y else catboost.CatBoostClassifier
     few = {"iterations": 4, "depth": 3, "thread_count": 1}
     return kind(verbose=0, allow_writing_files=False, **few).fit(X, label)
@@ -391,7 +392,6 @@ def test_background_rows_of_pipelines_have_the_dtype_of_rows():
 
 
 def test_a_dmatrix_is_read():
-    xgboost = pytest.importorskip("xgboost")
     holes = np.where(X > 1, np.nan, X)
     model = xgboost_model(Y, holes)
     explainer, data = TreeExplainer(model.get_booster()), xgboost.DMatrix(holes)
@@ -407,26 +407,14 @@ def of_first(explainer):
     return explainer.expected_value[0], explainer.shap_values(FRAME.iloc[:1])
 
 
+#: One of each form of arguments.
 PLOTS = {
     "waterfall": lambda shap, made: shap.plots.waterfall(made(FRAME)[0], show=False),
-    "beeswarm": lambda shap, made: shap.plots.beeswarm(made(FRAME), show=False),
-    "bar": lambda shap, made: shap.plots.bar(made(FRAME), show=False),
-    "heatmap": lambda shap, made: shap.plots.heatmap(made(FRAME), show=False),
-    "violin": lambda shap, made: shap.plots.violin(made(FRAME), show=False),
-    "scatter": lambda shap, made: shap.plots.scatter(
-        made(FRAME)[:, "size"], color=made(FRAME), show=False
-    ),
     "dependence": lambda shap, made: shap.dependence_plot(
         "age", made.shap_values(FRAME), FRAME, show=False
     ),
-    "summary": lambda shap, made: shap.summary_plot(
-        made.shap_values(FRAME), FRAME, show=False
-    ),
     "force": lambda shap, made: shap.force_plot(
         *of_first(made), FRAME.iloc[:1], matplotlib=True, show=False
-    ),
-    "force of Explanation": lambda shap, made: shap.plots.force(
-        made(FRAME)[0], matplotlib=True, show=False
     ),
     "decision": lambda shap, made: shap.decision_plot(
         made.expected_value[0], made.shap_values(FRAME)[:9], FRAME[:9], show=False
@@ -468,9 +456,7 @@ def test_without_shap_values_are_still_there(monkeypatch):
     explainer = TreeExplainer(forest(), X[:9])
     monkeypatch.setitem(sys.modules, "shap", None)
     assert explainer.shap_values(X).shape == X.shape
-    with pytest.raises(InvalidInputError) as error:
-        explainer(X)
-    assert str(error.value) == (
+    assert error_of(InvalidInputError, explainer, X) == (
         "explainer(X) returns a shap.Explanation, which needs the shap package: "
         "install it with 'pip install shap', or use explainer.shap_values(X)."
     )
@@ -555,9 +541,10 @@ def test_saved_explainers_give_the_same_bits(data):
 def test_files_that_are_no_explainers_are_refused(tmp_path):
     skforge.save(plain(forest()).fit(X), tmp_path / "model.skforge")
     model = io.BytesIO((tmp_path / "model.skforge").read_bytes())
-    with pytest.raises(InvalidModelError) as error:
-        TreeExplainer.load(model)
-    assert str(error.value) == "the file holds no explainer; use skforge.load."
+    assert (
+        error_of(InvalidModelError, TreeExplainer.load, model)
+        == "the file holds no explainer; use skforge.load."
+    )
     content = saved(TreeExplainer(forest(), FRAME[:9])).getvalue()
     (tmp_path / "made.skforge").write_bytes(content)
     with pytest.raises(InvalidModelError, match=r"use TreeExplainer\.load\.$"):
@@ -598,9 +585,7 @@ NOT_SAVED = {
 
 @pytest.mark.parametrize("text", NOT_SAVED)
 def test_explainers_that_are_not_saved(text):
-    with pytest.raises(InvalidInputError) as error:
-        NOT_SAVED[text](TreeExplainer(forest()))
-    assert str(error.value) == text
+    assert error_of(InvalidInputError, NOT_SAVED[text], TreeExplainer(forest())) == text
 
 
 def test_background_rows_are_there_as_in_shap():
@@ -666,9 +651,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("text", REFUSED)
 def test_arguments_that_are_refused(text):
-    with pytest.raises(InvalidInputError) as error:
-        TreeExplainer(forest(), **REFUSED[text])
-    assert str(error.value) == text
+    assert error_of(InvalidInputError, TreeExplainer, forest(), **REFUSED[text]) == text
 
 
 def test_interventional_without_rows_is_path_dependent_as_in_shap():
@@ -680,9 +663,9 @@ def test_interventional_without_rows_is_path_dependent_as_in_shap():
 
 def test_maskers_with_clusters_are_refused():
     shap = pytest.importorskip("shap")
-    with pytest.raises(InvalidInputError) as error:
-        TreeExplainer(forest(), shap.maskers.Partition(X))
-    assert str(error.value) == (
+    assert error_of(
+        InvalidInputError, TreeExplainer, forest(), shap.maskers.Partition(X)
+    ) == (
         "data must be background rows or a shap.maskers.Independent. Got a Partition "
         "masker instead."
     )
@@ -693,9 +676,7 @@ def test_all_trees_are_explained():
     for limit in (None, -1, 4):
         assert explainer.shap_values(X, tree_limit=limit).shape == X.shape
     for method in (explainer.shap_values, explainer.shap_interaction_values):
-        with pytest.raises(InvalidInputError) as error:
-            method(X, tree_limit=2)
-        assert str(error.value) == (
+        assert error_of(InvalidInputError, method, X, tree_limit=2) == (
             "tree_limit must be None or -1: all 4 trees are compiled. Got 2; compile "
             "load_forest(model, iteration_range=...) to explain fewer."
         )

@@ -8,8 +8,11 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import catboost as cb
+import lightgbm as lgb
 import numpy as np
 import pytest
+import xgboost as xgb
 from scipy import sparse
 from sklearn import ensemble as e
 from sklearn.tree import DecisionTreeClassifier
@@ -91,17 +94,14 @@ def all_same(found: Any, wanted: Any, what: Any = "") -> None:
 def boosted(library: str, kind: str) -> Any:
     """Return a model, and its module."""
     if library == "xgboost":
-        xgb = pytest.importorskip("xgboost")
         params, labels = XGBOOST[kind]
         how = {"max_depth": 3, "nthread": 1, **params}
         model = xgb.train(how, xgb.DMatrix(GAPS, labels), N)
     elif library == "lightgbm":
-        lgb = pytest.importorskip("lightgbm")
         params, labels = LIGHTGBM[kind]
         how = {"verbose": -1, "num_threads": 1, "num_leaves": 7, **params}
         model = lgb.train(how, lgb.Dataset(GAPS, labels), N)
     else:
-        cb = pytest.importorskip("catboost")
         name, params, labels = CATBOOST[kind]
         how = {"iterations": N, "depth": 3, "verbose": 0, "thread_count": 1, **params}
         model = getattr(cb, name)(allow_writing_files=False, **how).fit(GAPS, labels)
@@ -306,12 +306,10 @@ def test_stages_are_offered_where_the_model_has_rounds() -> None:
 def wrapped(library: str, early: bool) -> Any:
     noisy = np.where(RANDOM.random(300) < 0.3, 2 - THREE[:300], THREE[:300])
     if library == "xgboost":
-        xgb = pytest.importorskip("xgboost")
         how: Any = {"early_stopping_rounds": 4} if early else {}
         model = xgb.XGBClassifier(n_estimators=40 if early else N, n_jobs=1, **how)
         given = {"eval_set": [(X[:300], noisy)], "verbose": False} if early else {}
     else:
-        lgb = pytest.importorskip("lightgbm")
         model = lgb.LGBMClassifier(
             n_estimators=40 if early else N, verbose=-1, n_jobs=1
         )
@@ -368,7 +366,6 @@ def test_ranges_of_rounds_are_read_as_xgboost_reads_them() -> None:
 
 
 def test_no_rounds_have_no_stages() -> None:
-    xgb = pytest.importorskip("xgboost")
     model = xgb.XGBRegressor(n_estimators=0).fit(X, SCORE)
     assert list(plain(model).fit(X[:50]).staged_predict(X)) == []
 
@@ -397,7 +394,6 @@ def test_catboosts_stages(tmp_path: Any) -> None:
 
 
 def test_rows_with_categories() -> None:
-    cb = pytest.importorskip("catboost")
     rows = X.astype(object)
     rows[:, 0] = np.array(list("abc"))[THREE]
     how = {"iterations": 5, "verbose": 0, "allow_writing_files": False}

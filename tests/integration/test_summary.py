@@ -10,9 +10,13 @@ from html.parser import HTMLParser
 from types import SimpleNamespace
 
 import joblib
+import lightgbm as lgb
 import numpy as np
+import pandas
 import pytest
 import sklearn
+import xgboost
+import xgboost as xgb
 from sklearn.base import clone
 from sklearn.datasets import make_classification
 from sklearn.decomposition import PCA
@@ -126,7 +130,6 @@ def test_the_text_fits_a_terminal(fast):
 
 
 def test_files_have_no_model_to_compare_with(tmp_path):
-    xgboost = pytest.importorskip("xgboost")
     model = xgboost.XGBRegressor(n_estimators=2, max_depth=2).fit(X, Y)
     model.save_model(tmp_path / "model.ubj")
     for given, reference in (
@@ -186,7 +189,6 @@ def test_forests_of_a_wrapper():
 
 
 def test_boosters_and_files(tmp_path):
-    xgb = pytest.importorskip("xgboost")
     model = xgb.XGBClassifier(n_estimators=3, max_depth=3, n_jobs=1).fit(X, Y)
     model.save_model(tmp_path / "model.json")
     for given, name in (
@@ -254,7 +256,6 @@ def test_measured_times(fast, monkeypatch):
 
 
 def test_rows_of_all_kinds_are_timed():
-    pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(X[:20], columns=[f"c{i}" for i in range(6)])
     model = RandomForestRegressor(2, max_depth=2, random_state=0).fit(frame, Y[:20])
     made = plain(model).fit(frame)
@@ -351,7 +352,6 @@ def test_a_changed_model_is_still_shown():
 
 
 def test_texts_are_escaped(tmp_path):
-    xgb = pytest.importorskip("xgboost")
     file = tmp_path / "<b>&.json"
     xgb.XGBRegressor(n_estimators=1, max_depth=1, n_jobs=1).fit(X, Y).save_model(file)
     card = plain(file).fit(X)._repr_html_()
@@ -412,7 +412,6 @@ def test_reprs_of_wrappers():
 
 
 def test_reprs_of_xgboost():
-    xgb = pytest.importorskip("xgboost")
     model = xgb.XGBClassifier(n_estimators=2, max_depth=3, n_jobs=1)
     text = "XGBClassifier(max_depth=3, n_estimators=2, n_jobs=1)"
     made = CompiledForest(model)
@@ -432,7 +431,6 @@ def test_reprs_of_xgboost():
 
 
 def test_reprs_of_texts_and_protos():
-    lgb = pytest.importorskip("lightgbm")
     model = lgb.LGBMClassifier(n_estimators=2, num_leaves=4, verbose=-1).fit(X, Y)
     text = model.booster_.model_to_string()
     found = f"<text of a model, {len(text):,} characters>"
