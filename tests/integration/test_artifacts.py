@@ -21,8 +21,11 @@ from importlib import import_module
 from pathlib import Path
 
 import joblib
+import lightgbm as lgb
 import numpy as np
+import pandas as pd
 import pytest
+import xgboost as xgb
 from joblib.externals.loky.backend.reduction import dumps  # with cloudpickle
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
@@ -66,6 +69,7 @@ from skforge.tuning import (
     Tuner,
     TuningRecords,
 )
+from tests.compared_calls import called, difference
 from tests.comparing import saved
 from tests.forging import NOTHING, changed, manifest_of, places, put
 from tests.kinds import MODELS, ROWS, TARGETS
@@ -118,16 +122,6 @@ def equal(found, expected):
     )
 
 
-def answer(model, method, rows):
-    """Return a method's value, or the text of its error."""
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
-        try:
-            return getattr(model, method)(rows)
-        except Exception as error:  # noqa: BLE001 - sources raise what they like
-            return str(error)
-
-
 ATTRIBUTES = "classes_", "n_features_in_", "feature_names_in_", "feature_importances_"
 
 
@@ -164,24 +158,22 @@ SKLEARN = [
 def test_rows_are_refused_in_the_words_of_scikit_learn(name, fitted, tmp_path):
     compiled, loaded = fitted(name), saved(fitted(name), tmp_path)
     for rows in (X[:, :3], X[0], X32[:0], [["a"] * 6], X[:2].astype(complex)):
-        expected = answer(compiled, "predict", rows)
-        assert isinstance(expected, str)
-        assert answer(loaded, "predict", rows) == expected
+        expected = called(compiled.predict, rows)
+        assert expected[1] and called(loaded.predict, rows) == expected
 
 
 def test_frames_are_checked_by_name(fitted, tmp_path):
     compiled = fitted("forest of a frame")
     wrong = ROWS["frame"][list("badcfe")]
-    expected = answer(compiled, "predict", wrong)
-    assert "feature names" in expected
-    assert answer(saved(compiled, tmp_path), "predict", wrong) == expected
+    expected = called(compiled.predict, wrong)
+    assert "feature names" in expected[1]
+    assert called(saved(compiled, tmp_path).predict, wrong) == expected
 
 
 @pytest.mark.parametrize("dtype", ["str", "object"])
 def test_texts_where_training_had_categories(dtype, tmp_path):
     """A frame that ``read_csv`` made has texts: the error says how to convert them."""
     xgb = pytest.importorskip("xgboost", "3.1")
-    pd = pytest.importorskip("pandas")
     city = np.array(["Bern", "Oslo", "Rome"])[np.arange(len(X)) % 3]
     frame = pd.DataFrame({"size": X[:, 0], "city": pd.Categorical(city)})
     model = xgb.XGBClassifier(n_estimators=2, enable_categorical=True).fit(frame, Y)
@@ -202,8 +194,6 @@ def test_texts_where_training_had_categories(dtype, tmp_path):
 
 
 def test_what_needs_the_source_says_so(tmp_path):
-    xgb = pytest.importorskip("xgboost")
-    pd = pytest.importorskip("pandas")
     frame = pd.DataFrame(X, columns=list("abcdef"))
     model = xgb.XGBClassifier(n_estimators=2).fit(frame, Y)
     loaded = saved(plain(model).fit(frame), tmp_path)
@@ -257,7 +247,6 @@ def test_what_cannot_be_stored_is_said_before_anything_is_written(tmp_path):
 
 
 def test_histogram_boosting_with_categories(tmp_path):
-    pd = pytest.importorskip("pandas")
     random, n = np.random.default_rng(0), 400
     codes = random.integers(0, 5, n)
     rows = pd.DataFrame({"a": random.normal(size=n), "c": codes, "b": codes / 9})
@@ -283,7 +272,6 @@ def test_histogram_boosting_with_categories(tmp_path):
 
 @pytest.mark.parametrize("trained_on", ["names", "numbers", "an array"])
 def test_categories_of_frames_go_by_name(trained_on, tmp_path):
-    pd = pytest.importorskip("pandas")
     random, n = np.random.default_rng(0), 400
     codes = random.integers(0, 5, n)
     frame = pd.DataFrame({"a": random.normal(size=n), "c": codes, "b": codes / 9})
@@ -331,8 +319,8 @@ def test_models_that_were_files(step, tmp_path):
         for method in ("predict", "predict_proba", "predict_raw", "apply"):
             assert hasattr(loaded, method) == hasattr(compiled, method)
             if hasattr(loaded, method):
-                expected = answer(compiled, method, rows)
-                assert equal(answer(loaded, method, rows), expected), (file, method)
+                ours, theirs = getattr(loaded, method), getattr(compiled, method)
+                assert not difference(ours, theirs, rows), (file, method)
         assert error_of(SourceNeededError, loaded.predict, rows, a=1).startswith(
             "predict with a needs the model file itself"
         )
@@ -583,7 +571,7 @@ def test_what_files_hold_changes_with_the_format_alone(tmp_path):
 
 #: Saves models and prints digests; sets and dicts may not decide the order of bytes.
 SAVES = """
-import hashlib, sys
+import hashlib, os, sys
 import numpy as np, pandas as pd, skforge
 from sklearn.compose import make_column_transformer
 from sklearn.ensemble import RandomForestClassifier, VotingClassifier
@@ -604,6 +592,7 @@ for model, rows in (
     (boosted, X.astype({"b": "category"})),
 ):
     how = {"tuning": "off"} if model is vote else {"schedule": skforge.Schedule()}
+    os.environ["SKFORGE_CHECK"] = "off" if model in (vote, boosted) else ""
     skforge.save(skforge.CompiledForest(model, **how).fit(rows, Y), sys.argv[1])
     print(hashlib.sha256(open(sys.argv[1], "rb").read()).hexdigest())
 """
@@ -659,7 +648,6 @@ def test_files_and_bytes_hold_what_paths_do(tmp_path):
 
 FILE = "a file open in binary mode, such as open(path, "
 READ = f"pass the path of a .skforge file, its bytes, or {FILE}'rb'). Got "
-KEEP = "not a .skforge file, which skforge.save writes. For a model of another"
 
 
 @pytest.mark.parametrize(
@@ -670,14 +658,6 @@ KEEP = "not a .skforge file, which skforge.save writes. For a model of another"
         (lambda: io.StringIO("PK"), f"{READ}StringIO instead."),
         (lambda: b"", "This bytes object is empty; it holds no model."),
         (lambda: io.BytesIO(b""), "This BytesIO has nothing left to read; call its"),
-        (
-            lambda: b'{"learner": {}}',
-            f"This bytes object is a model of XGBoost, {KEEP}",
-        ),
-        (
-            lambda: io.BytesIO(b"tree\n"),
-            f"This BytesIO object is a model of LightGBM, {KEEP}",
-        ),
         (lambda: pickle.dumps(1), "This bytes object is a pickle, not a .skforge file"),
         (lambda: b"PK\x03\x04", "This bytes object cannot be loaded: it is damaged"),
         (lambda: closed(io.BytesIO()), "This BytesIO cannot be read: I/O operation on"),
@@ -741,9 +721,8 @@ MISTAKES = {
 @pytest.fixture(scope="module")
 def without_source(tmp_path_factory):
     """Return models whose source cannot say what is wrong with rows."""
-    xgboost = pytest.importorskip("xgboost")
     file = tmp_path_factory.mktemp("models") / "model.json"
-    model = xgboost.XGBRegressor(n_estimators=2).fit(np.eye(9, 4), np.arange(9))
+    model = xgb.XGBRegressor(n_estimators=2).fit(np.eye(9, 4), np.arange(9))
     model.save_model(file)
     of_file = plain(file).fit(np.eye(9, 4))
     live = plain(model).fit(np.eye(9, 4))
@@ -761,16 +740,14 @@ def test_an_artifact_names_the_mistake_in_rows(name, without_source):
 
 
 def test_text_and_dates_in_a_frame_are_named_by_column():
-    xgboost = pytest.importorskip("xgboost")
-    pandas = pytest.importorskip("pandas")
-    model = xgboost.XGBRegressor(n_estimators=2).fit(np.eye(9, 2), np.arange(9))
+    model = xgb.XGBRegressor(n_estimators=2).fit(np.eye(9, 2), np.arange(9))
     stored = plain(model).fit(np.eye(9, 2)).drop_estimator()
     module = compile_forest(load_forest(model))
     mend = (
         "encode texts, dates and categories as numbers the way the model was trained."
     )
-    frame = pandas.DataFrame({"a": [1.0, 2.0], "b": [1.0, "red"]})
-    dates = pandas.DataFrame({"a": pandas.to_datetime(["2024-01-02"]), "b": [1.0]})
+    frame = pd.DataFrame({"a": [1.0, 2.0], "b": [1.0, "red"]})
+    dates = pd.DataFrame({"a": pd.to_datetime(["2024-01-02"]), "b": [1.0]})
     no_numbers = "which is not plain numbers; convert it to float64."
     for rows, text, of_column in (
         (frame, f"row 1 has 'red' in column 'b'; {mend}", "'b' has the dtype object"),
@@ -1071,7 +1048,6 @@ def test_errors_of_saving_name_the_path_asked_for(fitted, tmp_path):
 @pytest.fixture(scope="module")
 def declining(tmp_path_factory):
     """Return models, compiled, with frames that they know, and loaded from a file."""
-    pd = pytest.importorskip("pandas")
     xgb, cb = pytest.importorskip("xgboost"), pytest.importorskip("catboost")
     frame = pd.DataFrame(X[:, :3], columns=["age", "fare", "tax"])
     texts = frame.assign(city=np.where(Y > 0, "Oslo", "Rome"))
@@ -1186,7 +1162,6 @@ def test_a_loaded_pipeline_says_what_is_wrong_with_rows(
 
 @pytest.mark.filterwarnings("ignore")  # XGBoost's of lazy frames
 def test_rows_that_the_live_pipeline_answers_are_not_blamed(tmp_path):
-    pd = pytest.importorskip("pandas")
     rows = pd.DataFrame(X[:, :2], columns=["a", "b"]).assign(
         c=np.where(Y > 0, "x", "y")
     )
@@ -1197,7 +1172,6 @@ def test_rows_that_the_live_pipeline_answers_are_not_blamed(tmp_path):
         make_column_transformer(*by_place), RandomForestClassifier(2)
     )
     scaled = make_pipeline(StandardScaler(), RandomForestClassifier(2))
-    lgb = pytest.importorskip("lightgbm")
     alone = make_pipeline(lgb.LGBMClassifier(n_estimators=2, verbose=-1))
     same = FunctionTransformer(feature_names_out="one-to-one")
     renames = make_pipeline(same, RandomForestClassifier(2))
@@ -1237,7 +1211,6 @@ def test_rows_that_the_live_pipeline_answers_are_not_blamed(tmp_path):
     ],
 )
 def test_an_error_is_of_the_rows_only_if_the_model_refuses_them(name, kind, declining):
-    pd = pytest.importorskip("pandas")
     model, fast, frame, loaded = declining[name]
     rows = {
         "text": lambda: with_one(frame, "fare", "x"),

@@ -92,6 +92,13 @@ KINDS: dict[str, tuple[Any, Any, Callable[[Any], Any]]] = {
 }
 
 
+def save(fast: Any, path: Path) -> None:
+    """Save without the comparisons of all forms of rows, which are not tested here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SKFORGE_CHECK", "off")
+        skforge.save(fast, path)
+
+
 @pytest.fixture(scope="module", params=KINDS)
 def kind(request: Any, tmp_path_factory: Any) -> Any:
     """Return a model, rows, and what makes the library's rows, path or object."""
@@ -104,12 +111,10 @@ def kind(request: Any, tmp_path_factory: Any) -> Any:
     model.fit(given(rows), LABELS if request.param == "forest" else y * 1)
     fast = plain(model).fit(given(rows))
     path = tmp_path_factory.mktemp("models") / "model.skforge"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SKFORGE_CHECK", "off")  # saving compares all forms of rows
-        try:
-            skforge.save(fast, path)
-        except skforge.UnsupportedModelError:
-            path = None
+    try:
+        save(fast, path)
+    except skforge.UnsupportedModelError:
+        path = None
     return model, fast, path, rows, given
 
 
@@ -400,7 +405,7 @@ def test_a_file_is_loaded_once_and_again_when_replaced(tmp_path: Path) -> None:
     rows = as_pandas(ROWS)
     for seed in (1, 2):
         model = RandomForestClassifier(3, random_state=seed).fit(rows, y)
-        skforge.save(plain(model).fit(rows), path)
+        save(plain(model).fit(rows), path)
         same(ROWS.select(predict(path)).to_series(), model.predict(rows))
     module = sys.modules["skforge.polars"]
     loads = module._loaded.cache_info().misses
@@ -434,7 +439,7 @@ def test_many_threads(kind: Any) -> None:
 def test_expressions_are_pickled_with_the_path_of_their_model(tmp_path: Path) -> None:
     rows, path = as_pandas(ROWS), tmp_path / "model.skforge"
     model = clone(FOREST).fit(rows, y)
-    skforge.save(plain(model).fit(rows), path)
+    save(plain(model).fit(rows), path)
     query = ROWS.lazy().select(predict(path, method="predict_proba"))
     sent = pickle.dumps(query)
     sys.modules["skforge.polars"]._loaded.cache_clear()  # as in another process
@@ -445,7 +450,7 @@ def test_expressions_are_pickled_with_the_path_of_their_model(tmp_path: Path) ->
 def test_a_file_needs_neither_the_compiler_nor_scikit_learn(tmp_path: Path) -> None:
     rows = as_pandas(ROWS)
     model = clone(FOREST).fit(rows, LABELS)
-    skforge.save(plain(model).fit(rows), tmp_path / "model.skforge")
+    save(plain(model).fit(rows), tmp_path / "model.skforge")
     ROWS.write_parquet(tmp_path / "rows.parquet")
     code = """
 import sys, polars as pl
