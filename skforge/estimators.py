@@ -13,7 +13,6 @@ from sklearn.utils._param_validation import HasMethods, Hidden, Interval, StrOpt
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
-from skforge import config
 from skforge._docs import documented
 from skforge._typing import Array
 from skforge.compiler.target import Target
@@ -29,7 +28,7 @@ from skforge.prediction.shadow import shadow_state
 from skforge.prediction.stored_answers import compare_stored
 from skforge.runtime.mappings import is_mapped
 from skforge.schedule.schedule import Schedule
-from skforge.sources.fitted import model_of, offered
+from skforge.sources.fitted import is_compared, model_of, offered
 from skforge.tuning.tuner import STRATEGIES
 
 __all__ = ["CompiledForest"]
@@ -301,8 +300,7 @@ class CompiledForest(Displayed):
             If the copy answers otherwise than the model.
         """
         check_is_fitted(self)
-        self._check_model()
-        copy: CompiledForest = self._without_source(self.__sklearn_tags__())
-        if "estimator_" in vars(self) and config.compares_forms():
+        copy: CompiledForest = self._without_source()
+        if is_compared(self):
             compare_stored(self, copy)
         return copy

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from skforge import config
 from skforge._compat import no_warnings
 from skforge.exceptions import (
     InvalidInputError,
@@ -22,6 +21,7 @@ from skforge.frontends.base import is_compiled
 from skforge.persistence.loading import load
 from skforge.prediction.answers import METHODS, Answer, Array, described
 from skforge.prediction.differences import difference
+from skforge.sources.fitted import is_compared
 from skforge.sources.row_spec import RowSpec, row_spec
 
 if TYPE_CHECKING:
@@ -141,8 +141,7 @@ class _Predictor:
             frame = {name: frame[name] for name in names if name in frame.columns}
         answer = getattr(self.model, self.method)(frame)
         shaped = self.answer.shaped(answer, len(rows))
-        live = "estimator_" in vars(self.model)  # files need no pandas
-        if live and self.unmet and config.compares_forms():
+        if self.unmet and is_compared(self.model):  # files need no pandas
             self.meet(rows, shaped)
             self.unmet.clear()
         return self.series(shaped)

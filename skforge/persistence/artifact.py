@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
 import numpy as np
 
-from skforge import config
 from skforge._container import Container, container_bytes, write_container
 from skforge._typing import Arrays, BinaryFile
 from skforge._version import __version__, check_release
@@ -42,6 +41,7 @@ from skforge.runtime.records import entry
 from skforge.schedule.ranges import BatchRange
 from skforge.schedule.schedule import Schedule
 from skforge.sources.base import rules_type
+from skforge.sources.fitted import is_compared
 from skforge.sources.stored_model import StoredModel, store
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def compared_contents(
 ) -> tuple[dict[str, Any], Arrays]:
     """Return contents that answered as the model does, once loaded without it."""
     manifest, arrays = _contents(model)
-    if "estimator_" in vars(model) and config.compares_forms():
+    if is_compared(model):
         from skforge.prediction.stored_answers import compare_stored
 
         loaded = from_bytes(container_bytes(manifest, arrays), "the file")
@@ -158,11 +158,7 @@ def _contents(
                     f"{type(model).__name__} instead; pass CompiledForest(model).fit(X)"
                     " or compile_forest(model)."
                 )
-        if "estimator_" in vars(model):  # the file is compared, and not this copy
-            model._check_model()
-            without = model._without_source(model.__sklearn_tags__())
-        else:
-            without = model.drop_estimator()
+        without = model._without_source()  # the file is compared, and not this copy
         manifest |= {"kind": "estimator", "estimator": _estimator_out(without, arrays)}
         manifest["forest"] = _forest_out(without.estimator, "", arrays)
     return manifest, arrays

@@ -112,6 +112,9 @@ class LoadedForest(Becoming, Answering):
 
     def drop_estimator(self) -> LoadedForest:
         """See :meth:`skforge.CompiledForest.drop_estimator`."""
+        return self._without_source()
+
+    def _without_source(self) -> LoadedForest:
         new = self.__copy__()
         new.estimator = self._stored
         return new

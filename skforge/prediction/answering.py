@@ -204,8 +204,6 @@ class Answering(Parameters):
                     value = attribute_of(state["forest_"], name)
                     if value is not None:
                         return value
-            if "_stored" in state:
-                state["_stored"].explain(name)
             raise AttributeError(no_attribute(self, name))
 
     # ---------------------------------------------------------- predictions

@@ -18,8 +18,12 @@ from skforge.forest.forest import Forest
 from skforge.forest.outputs import CLASSIFICATION
 from skforge.frontends import base, refuse_untrained
 from skforge.frontends.members import has_members
-from skforge.sources.fitted import estimator_type, is_estimator, task_of
-from skforge.sources.stored_model import StoredModel
+from skforge.sources.fitted import (
+    describes_itself,
+    estimator_type,
+    is_estimator,
+    task_of,
+)
 
 
 def is_fitted(estimator: Any) -> bool:
@@ -45,9 +49,7 @@ def is_fitted(estimator: Any) -> bool:
 
 
 def tags_of(model: Any, forest: Forest | None) -> Tags:
-    if isinstance(model, StoredModel):
-        return model.__sklearn_tags__()
-    if is_estimator(model):
+    if describes_itself(model):
         return deepcopy(get_tags(model))
     tags = get_tags(BaseEstimator())
     task = forest.task if forest is not None else task_of(model)

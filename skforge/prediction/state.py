@@ -15,8 +15,7 @@ from skforge.prediction.delegation import tags_of
 from skforge.prediction.fitting import FitResult
 from skforge.prediction.shadow import Shadow, shadow_state
 from skforge.runtime.float_errors import own_arithmetic
-from skforge.sources.fitted import is_estimator, model_of
-from skforge.sources.stored_model import StoredModel
+from skforge.sources.fitted import is_estimator, keep_model, model_of
 from skforge.sources.stored_model.store import store
 
 if TYPE_CHECKING:
@@ -47,6 +46,7 @@ else:
 class CompiledState(Answering, BaseEstimator):
     """Keeps the forest, schedules and model; machine code is compiled on demand."""
 
+    __sklearn_tags__: Callable[[], Tags]
     __metadata_request__predict_proba = {"out": UNUSED}  # noqa: RUF012
 
     def _keep(
@@ -56,12 +56,7 @@ class CompiledState(Answering, BaseEstimator):
         asked: tuple[Any, Any],
         shadow: dict[str, Shadow],
     ) -> None:
-        if isinstance(model, StoredModel):
-            self._stored = model
-            self.__dict__.pop("estimator_", None)
-        else:
-            self.estimator_ = model
-            self.__dict__.pop("_stored", None)
+        keep_model(self, model)
         before, predictor = self.__dict__.get("_predictor"), result.predictor
         for name in (*OF_A_FILE, "_shadow"):
             self.__dict__.pop(name, None)
@@ -82,8 +77,9 @@ class CompiledState(Answering, BaseEstimator):
             before.retire()
 
     @own_arithmetic
-    def _without_source(self, tags: Tags) -> Any:
-        model = store(self, model_of(self), tags)
+    def _without_source(self) -> Any:
+        self._check_model()
+        model = store(self, model_of(self), self.__sklearn_tags__())
         params = {**self.get_params(deep=False), "estimator": model}
         copy = type(self)(**params)
         state = dict(self.__dict__)

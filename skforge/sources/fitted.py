@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
+from skforge import config
 from skforge.exceptions import with_article
 from skforge.forest.forest import Forest
 from skforge.forest.outputs import CLASSIFICATION
@@ -40,6 +41,19 @@ def model_of(wrapper: Any) -> Any:
     return state.get("estimator_", state.get("_stored", state.get("estimator")))
 
 
+def keep_model(wrapper: Any, model: Any) -> None:
+    """Keep a fitted model, or what is stored of one, where :func:`model_of` looks."""
+    names = ["estimator_", "_stored"]
+    name = names.pop(isinstance(model, StoredModel))
+    setattr(wrapper, name, model)
+    wrapper.__dict__.pop(names[0], None)
+
+
+def is_compared(wrapper: Any) -> bool:
+    """Tell whether a wrapper has a model with which what is stored is compared."""
+    return "estimator_" in vars(wrapper) and config.compares_forms()
+
+
 def returns_frames(model: Any) -> bool:
     """Tell whether ``transform`` of a model, or of None, is to return a frame."""
     if "sklearn" not in sys.modules:  # whose settings say so
@@ -61,14 +75,16 @@ def start_of(wrapper: Any) -> Any:
 
 def no_attribute(wrapper: Any, name: str) -> str:
     text = f"{type(wrapper).__name__!r} object has no attribute {name!r}"
-    model = wrapper.__dict__.get("estimator_")
+    model, stored = map(wrapper.__dict__.get, ("estimator_", "_stored"))
+    if stored is not None:
+        stored.explain(name)  # or raises why it was left out
     if name.startswith("_"):
         return text
     if name in ("predict_proba", "predict_log_proba", "decision_function"):
         forest = wrapper.__dict__.get("forest_")
         if forest is not None and forest.outputs.function == "unknown":
             return f"{text}. {UNKNOWN}"
-        if (stored := wrapper.__dict__.get("_stored")) is not None:
+        if stored is not None:
             kind = stored.tags.get("estimator_type") or "classifier"
         elif isinstance(model, Forest):
             kind = estimator_type(model.task) or "classifier"
@@ -92,9 +108,12 @@ def is_estimator(model: Any) -> bool:
     return hasattr(model, "fit") and hasattr(model, "get_params")
 
 
+def describes_itself(model: Any) -> bool:
+    """Tell whether a model has tags and methods as estimators do, or as stored ones."""
+    return is_estimator(model) or isinstance(model, StoredModel)
+
+
 def task_of(model: Any) -> str | None:
-    if isinstance(model, StoredModel):
-        model = model.forest
     if isinstance(model, Forest):
         return model.task
     if is_path(model):
@@ -138,8 +157,7 @@ def _has_rounds(wrapper: Any, model: Any) -> bool:
     if adapter is None or not adapter.staged:
         return False
     forest = wrapper.__dict__.get("forest_", model)
-    known = isinstance(model, StoredModel) or is_estimator(model)
-    if known or not isinstance(forest, Forest):
+    if adapter.kind != "forest" or not isinstance(forest, Forest):
         return True
     return forest.source in ("xgboost", "lightgbm", "catboost")
 
@@ -177,9 +195,7 @@ class _Offered:
             if not _has_rounds(wrapper, model):
                 return False
             name = name.removeprefix("staged_")
-        if isinstance(model, StoredModel):
-            return name in model.methods
-        if is_estimator(model):
+        if describes_itself(model):
             owner = last_step(model) if name == "apply" else model
             getattr(owner, name)  # raises the model's own AttributeError
             return True

@@ -73,7 +73,7 @@ def row_spec(model: Any) -> RowSpec:
     try:
         if not ours:
             forest = read_model(inner)
-        elif isinstance(inner, StoredModel) or start_of(model) is None:
+        elif start_of(model) is None:
             forest = model.forest_
     except UnsupportedModelError:
         if not has_members(inner):

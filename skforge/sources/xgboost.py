@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -53,6 +54,7 @@ class _XGBoostRows(Source):
     rules_type = XGBoostRules
     facts = RowFacts(fill=float("nan"))
     answers = Answers(leaf_dtype="<f4")
+    _index_dtypes: Callable[[], tuple[str, ...]]
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)

@@ -82,12 +82,13 @@ class StoredModel:
             if name in attributes:
                 return attributes[name]
             if name in self.__dict__.get("methods", ()):
-                return partial(self.call, name)
+                names = name == "get_feature_names_out"
+                return self._names_out if names else partial(self.call, name)
         raise AttributeError(
             f"{type(self).__name__!r} object has no attribute {name!r}"
         )
 
-    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
+    def _names_out(self, input_features: Any = None) -> NDArray[Any]:
         """Name the columns of an embedding's matrix; no other model offers it."""
         if input_features is not None:
             self.refuse("get_feature_names_out")
