@@ -15,7 +15,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from skforge._typing import Array
-from skforge.rows.frames import is_category, is_pandas, kind_of, same_labels
+from skforge.rows.frames import (
+    is_category,
+    is_pandas,
+    kind_of,
+    labels_of,
+    same_labels,
+    types_of,
+)
 from skforge.rows.known_forms import ReadForm
 
 #: Forms of one method and class of rows that are told apart; later ones are taken for
@@ -173,8 +180,8 @@ def _alike(dtype: Any, other: Any) -> bool:
 # ------------------------------------------------------------ polars and pyarrow
 
 
-def _of_polars(X: Any) -> Hashable:
-    return tuple(X.columns), tuple(map(str, X.dtypes))
+def _of_table(X: Any) -> Hashable:
+    return tuple(labels_of(X)), tuple(map(str, types_of(X)))
 
 
 def _look_of_polars(X: Any) -> Any:
@@ -191,11 +198,6 @@ def _same_polars(look: Any, X: Any) -> bool:
     if X.columns != names or [*map(type, dtypes)] != classes:
         return False
     return all(dtypes[i] == dtype for i, dtype in more)
-
-
-def _of_arrow(X: Any) -> Hashable:
-    schema = X.schema
-    return tuple(schema.names), tuple(map(str, schema.types))
 
 
 def _look_of_arrow(X: Any) -> Any:
@@ -219,9 +221,7 @@ def _same_csr(look: Any, X: Any) -> bool:
 
 _FORMS: dict[str, Callable[[Any], Hashable]] = {
     "pandas": _of_pandas,
-    "polars": _of_polars,
-    "pyarrow": _of_arrow,
-    "batch": _of_arrow,
+    **dict.fromkeys(("polars", "pyarrow", "batch"), _of_table),
 }
 _LOOKS: dict[str, Callable[[Any], Any]] = {
     "pandas": _look_of_pandas,

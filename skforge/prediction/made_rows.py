@@ -18,7 +18,15 @@ import numpy as np
 from skforge._typing import Array
 from skforge.forest.arrays import Comparison
 from skforge.forest.forest import Forest
-from skforge.rows.frames import is_category, kind_of, labels_of, number_of
+from skforge.rows.frames import (
+    is_category,
+    kind_of,
+    labels_of,
+    number_of,
+    objects_in,
+    table_columns,
+    types_of,
+)
 
 #: How many rows have ordinary values: more of few columns. Others have odd ones.
 _LEAST, _MOST, _CELLS = 24, 192, 2048
@@ -466,11 +474,7 @@ def _series(values: list[Any], dtype: Any) -> Any:
 def _of_polars(X: Any, knows: Knows) -> Any:
     import polars as pl
 
-    dtypes = X.dtypes
-    columns = [
-        _of_typed(X.get_column(name).to_list(), dtype, knows(i), str(dtype))
-        for i, (name, dtype) in enumerate(zip(X.columns, dtypes, strict=True))
-    ]
+    columns, dtypes = _of_types(X, knows), X.dtypes
 
     def series(i: int, part: list[Any]) -> Any:
         if columns[i].is_taken:
@@ -488,11 +492,7 @@ def _of_arrow(X: Any, knows: Knows) -> Any:
     import pyarrow as pa
     import pyarrow.compute
 
-    schema = X.schema
-    columns = [
-        _of_typed(X.column(i).to_pylist(), field.type, knows(i), str(field.type))
-        for i, field in enumerate(schema)
-    ]
+    columns, schema = _of_types(X, knows), X.schema
 
     def make(parts: list[Any]) -> Any:
         triples = enumerate(zip(parts, schema.types, columns, strict=True))
@@ -517,8 +517,13 @@ def _of_arrow(X: Any, knows: Knows) -> Any:
     return columns, make
 
 
-def _of_typed(own: list[Any], dtype: Any, known: Known, text: str) -> _Column:
-    number = number_of(dtype)
+def _of_types(X: Any, knows: Knows) -> list[_Column]:
+    pairs = enumerate(zip(table_columns(X), types_of(X), strict=True))
+    return [_of_typed(objects_in(part), dtype, knows(i)) for i, (part, dtype) in pairs]
+
+
+def _of_typed(own: list[Any], dtype: Any, known: Known) -> _Column:
+    number, text = number_of(dtype), str(dtype)
     if number is not None:
         return _Column(own, known, number)
     if not text.lower().startswith(_LABELS):  # dates, lists and the like

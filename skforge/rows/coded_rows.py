@@ -72,7 +72,7 @@ class NumberCategories:
 
     def of_column(self, column: Any) -> Array | None:
         """Return the codes of a column of pandas."""
-        numbers = _numbers_in(column)
+        numbers = frames.numbers_in(column, arrow=False)
         if numbers is None:
             return None
         values, gaps = numbers
@@ -94,12 +94,6 @@ class NumberCategories:
             if self.may_read(values.dtype)
             else None
         )
-
-
-def _numbers_in(column: Any) -> frames.ColumnNumbers | None:
-    if isinstance(column, np.ndarray):
-        return (column, None) if frames.is_plain(column.dtype) else None
-    return frames.numbers_in(column, arrow=False)
 
 
 class TextCategories:
@@ -312,7 +306,7 @@ class CodedRows(PlainRows):
             if codes is not None:
                 rows[:, i] = codes
             return codes is not None
-        numbers = _numbers_in(column)
+        numbers = frames.numbers_in(column, arrow=False)
         if numbers is None or frames.may_round(numbers[0]):
             return False
         frames.write_numbers(rows, i, numbers)

@@ -17,18 +17,12 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache, partial
-from importlib.util import find_spec
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from skforge._typing import Array
-from skforge.frontends.pipeline.codes import (
-    MANY,
-    TEXT_DTYPES,
-    TextCodes,
-    is_text,
-)
+from skforge.frontends.pipeline.codes import TEXT_DTYPES, TextCodes, is_text
 from skforge.rows import frames
 from skforge.rows.forms import OBJECT, Form, form_text, is_wide
 from skforge.rows.objects import OBJECTS, numbers_among
@@ -133,6 +127,48 @@ class _ColumnReader:
             places[i] = column
         return places
 
+    def read(
+        self, parts: Iterable[tuple[Any, _Plan | list[int]]], n_rows: int
+    ) -> ReadColumns | None:
+        """Read blocks as planned, and columns to their places; None for others."""
+        read = ReadColumns(np.zeros((n_rows, self._width)), [], [], [])
+        for values, plan in parts:
+            if isinstance(plan, list):
+                places, columns = plan, values
+            elif plan.number is None:
+                columns = values[plan.taken] if values.ndim > 1 else [values]
+                read.others.extend(zip(plan.places, columns, strict=True))
+                continue
+            elif plan.dtype is OBJECT:
+                places, columns = plan.places, values[plan.taken].tolist()
+            elif type(values) is np.ndarray:
+                part = values[plan.taken]
+                read.rows[:, plan.to] = part.T
+                if part.dtype.kind in "iu":
+                    read.whole.append((plan.places, part))
+                continue
+            else:
+                places, columns = plan.places, [values]
+            for place, column in zip(places, columns, strict=True):
+                if place in self._texts:
+                    read.others.append((place, column))
+                elif type(column) is list or type(column) is tuple:
+                    if not read.write_objects(place, column, self._kinds):
+                        return None
+                elif (numbers := frames.numbers_in(column)) is None:
+                    return None
+                else:
+                    read.write_numbers(place, *numbers)
+        return read
+
+    @staticmethod
+    def codes(column: Any, texts: TextCodes) -> Array | float | None:
+        """Return the codes of a column of texts; None if the pipeline must answer."""
+        arrow = not hasattr(column, "to_arrow") and hasattr(column, "to_pylist")
+        if arrow and column.null_count and hasattr(column.type, "index_type"):
+            return None  # pyarrow's array of it has the last text in their places
+        return texts.of_column(column)
+
 
 # ------------------------------------------------------------ pandas
 
@@ -216,28 +252,6 @@ class FrameReader(_ColumnReader):
             form = self._layouts[plans] = Form("pandas", tuple(dtypes))
         return form
 
-    def read(self, parts: ReadParts, n_rows: int) -> ReadColumns | None:
-        read = ReadColumns(np.zeros((n_rows, self._width)), [], [], [])
-        for values, plan in parts:
-            if plan.number is None:
-                columns = values[plan.taken] if values.ndim > 1 else [values]
-                read.others.extend(zip(plan.places, columns, strict=True))
-            elif plan.dtype is OBJECT:
-                columns = values[plan.taken].tolist()
-                for column, objects in zip(plan.places, columns, strict=True):
-                    if not read.write_objects(column, objects, self._kinds):
-                        return None
-            elif type(values) is np.ndarray:
-                part = values[plan.taken]
-                read.rows[:, plan.to] = part.T
-                if part.dtype.kind in "iu":
-                    read.whole.append((plan.places, part))
-            else:
-                (column,) = plan.places
-                numbers = frames.nullable_numbers(values, plan.number)
-                read.write_numbers(column, *numbers)
-        return read
-
     def only_row(self, X: Any, names: Any, forms: Collection[str]) -> OnlyRow | None:
         layout = self.layout(X) if self._by_value else None
         if layout is None or form_text(layout[0]) not in forms:
@@ -269,9 +283,6 @@ class FrameReader(_ColumnReader):
         """
         parts_of = self.reads(X)
         return None if parts_of is None else lambda X: _only_values(parts_of(X))
-
-    #: Returns the codes of a column of texts; None if the pipeline must answer.
-    codes = staticmethod(lambda values, texts: texts.of_column(values))
 
 
 def _only_values(parts: Iterable[tuple[Any, _Plan]]) -> list[Any]:
@@ -326,6 +337,9 @@ def _plans(to: Array, dtype: Any, texts: Collection[int]) -> Any:
 
 # ------------------------------------------------------------ other tables
 
+#: Columns of a table, and their places in the rows.
+PlacedColumns: TypeAlias = "list[tuple[list[Any], list[int]]]"
+
 
 class TableReader(_ColumnReader):
     """Reads numbers and texts of polars frames, pyarrow tables, and Python objects.
@@ -334,7 +348,7 @@ class TableReader(_ColumnReader):
     columns, and which columns these are, if not all.
     """
 
-    def layout(self, X: Any) -> tuple[Form, list[tuple[int, Any]]] | None:
+    def layout(self, X: Any) -> tuple[Form, PlacedColumns] | None:
         """Return the form of a table or of objects, and its columns with their places.
 
         None if they are not as wanted: ragged rows, other types, no rows.
@@ -343,10 +357,8 @@ class TableReader(_ColumnReader):
         if not kind or not len(X):
             return None
         columns: Sequence[Any]
-        if kind == "polars":
-            columns, types = X.get_columns(), X.dtypes
-        elif kind == "pyarrow":
-            columns, types = X.columns, X.schema.types
+        if kind in ("polars", "pyarrow"):
+            columns, types = frames.table_columns(X), frames.types_of(X)
         else:
             if kind == "list" and len({*map(len, X)}) > 1:
                 return None
@@ -362,22 +374,8 @@ class TableReader(_ColumnReader):
             dtype is None or _is_known(dtype) for dtype in form.types
         ):
             return None
-        wanted = [pair for pair in zip(to, columns, strict=True) if pair[0] >= 0]
-        return form, wanted
-
-    def read(self, parts: Any, n_rows: int) -> ReadColumns | None:
-        read = ReadColumns(np.zeros((n_rows, self._width)), [], [], [])
-        for index, column in parts:
-            if index in self._texts:
-                read.others.append((index, column))
-            elif type(column) is list or type(column) is tuple:
-                if not read.write_objects(index, column, self._kinds):
-                    return None
-            elif (numbers := frames.numbers_in(column)) is None:
-                return None
-            else:
-                read.write_numbers(index, *numbers)
-        return read
+        there = [i for i, place in enumerate(to) if place >= 0]
+        return form, [([columns[i] for i in there], [to[i] for i in there])]
 
     def only_row(self, X: Any, names: Any, forms: Collection[str]) -> OnlyRow | None:
         if names is None:
@@ -393,15 +391,16 @@ class TableReader(_ColumnReader):
         form, places, wanted = layout
         return form, places, _values_of_table(polars, wanted, X)
 
-    def reads(self, X: Any) -> Callable[[Any], list[tuple[int, Any]]] | None:
-        labels, polars = frames.labels_of(X), frames.kind_of(X) == "polars"
+    def reads(self, X: Any) -> Callable[[Any], PlacedColumns] | None:
+        labels = frames.labels_of(X)
         if (to := self._places_of(labels, len(labels))) is None:
             return None
-        wanted = [(place, i) for i, place in enumerate(to) if place >= 0]
+        there = [i for i, place in enumerate(to) if place >= 0]
+        places = [to[i] for i in there]
 
-        def parts_of(X: Any) -> list[tuple[int, Any]]:
-            columns = X.get_columns() if polars else X.columns
-            return [(place, columns[i]) for place, i in wanted]
+        def parts_of(X: Any) -> PlacedColumns:
+            columns = frames.table_columns(X)
+            return [([columns[i] for i in there], places)]
 
         return parts_of
 
@@ -427,25 +426,13 @@ class TableReader(_ColumnReader):
             return None
         return form, places, None if len(there) == len(to) else there
 
-    @staticmethod
-    def codes(column: Any, texts: TextCodes) -> Array | float | None:
-        if isinstance(column, (list, tuple)):
-            return texts.codes(column)
-        if hasattr(column, "to_arrow"):  # of polars
-            if len(column) < MANY or find_spec("pyarrow") is None:
-                return texts.codes(column.to_list())
-            return texts.of_arrow(column.to_arrow(), None)
-        if column.null_count and hasattr(column.type, "index_type"):
-            return None  # pyarrow's array of it has the last text in their places
-        return texts.of_arrow(column, None)
-
 
 def _values_of_table(polars: bool, wanted: list[int] | None, X: Any) -> Sequence[Any]:
     """Return the first values of wanted columns; None stands for all of them."""
     if wanted is None and polars:
         row: tuple[Any, ...] = X.row(0)
         return row
-    columns = X.get_columns() if polars else X.columns
+    columns = frames.table_columns(X)
     taken = columns if wanted is None else [columns[i] for i in wanted]
     only = [column[0] for column in taken]
     return only if polars else [value.as_py() for value in only]

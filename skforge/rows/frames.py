@@ -107,7 +107,7 @@ def columns_of(X: Any) -> list[tuple[Any, Any]]:
     if blocks is None:
         if is_pandas(X):  # of Modin, say
             return [(i, X.iloc[:, i].array) for i in range(X.shape[1])]
-        return [*enumerate(X.get_columns() if hasattr(X, "get_columns") else X.columns)]
+        return [*enumerate(table_columns(X))]
     columns: list[tuple[Any, Any]] = []
     for block in blocks:
         values, places = block.values, block.mgr_locs
@@ -116,6 +116,11 @@ def columns_of(X: Any) -> list[tuple[Any, Any]]:
         else:
             each = values if values.ndim > 1 else [values]
             columns += zip(places.as_array.tolist(), each, strict=True)
+    return columns
+
+
+def table_columns(X: Any) -> list[Any]:
+    columns: list[Any] = X.get_columns() if hasattr(X, "get_columns") else X.columns
     return columns
 
 
@@ -182,13 +187,13 @@ def as_slice(places: Array) -> Any:
 
 
 def numbers_in(column: Any, arrow: bool = True) -> ColumnNumbers | None:
-    """Return the numbers of pandas', polars' or pyarrow's column, and their gaps.
+    """Return the numbers of a column of any library, and their gaps.
 
     Where none is missing, they are of the column's own dtype. None if it holds no
     numbers; ``arrow`` accepts pandas' columns of pyarrow.
     """
     polars = hasattr(column, "to_arrow")
-    if not polars and not hasattr(column, "null_count"):  # of pandas
+    if not polars and not hasattr(column, "to_pylist"):  # of NumPy or pandas
         number = number_dtype(column.dtype, arrow)
         return None if number is None else nullable_numbers(column, number)
     number = number_of(column.dtype if polars else column.type)
@@ -202,9 +207,18 @@ def numbers_in(column: Any, arrow: bool = True) -> ColumnNumbers | None:
     return np.asarray(column.fill_null(zero)), np.asarray(column.is_null())
 
 
-def nullable_numbers(values: Any, number: np.dtype[Any]) -> tuple[Array, Array]:
-    mask = getattr(values, "_mask", None)
-    if mask is None:  # of pyarrow
+def objects_in(column: Any) -> Any:
+    """Return a column of any library as a sequence of objects."""
+    for name in ("to_list", "to_pylist"):  # of polars and pyarrow
+        if hasattr(column, name):
+            return getattr(column, name)()
+    return column
+
+
+def nullable_numbers(values: Any, number: np.dtype[Any]) -> ColumnNumbers:
+    if (mask := getattr(values, "_mask", None)) is None:
+        if isinstance(values, np.ndarray):
+            return values, None
         return values.to_numpy(number, na_value=number.type(0)), values.isna()
     return values._data, mask  # as its to_numpy does, five times as fast
 
@@ -323,20 +337,14 @@ class FrameColumns:
         return coded == self._places
 
     def numbers(
-        self,
-        X: Any,
-        dtype: Any,
-        *,
-        unseen: float | None,
-        strict: bool = False,
-        read: Callable[[Any], ColumnNumbers | None] = numbers_in,
+        self, X: Any, dtype: Any, *, unseen: float | None, strict: bool = False
     ) -> Array:
         """Return a frame's numbers, with NaN for missing categories and nulls.
 
         Columns match by position. ``unseen`` is the value of a category that the
         training frame did not have; None forbids such categories in rows. ``strict``
-        forbids them also where the frame lists them and no row has one, as the source
-        does in its own way. ``read`` returns the numbers of other columns.
+        forbids what the source may refuse: new ones that the frame lists and no row
+        has, and pandas' columns of pyarrow and sparse ones.
         """
         parts = columns_of(X)
         if len(parts) == 1 and type(parts[0][0]) is slice and not self.lists:
@@ -368,10 +376,11 @@ class FrameColumns:
                     if len(new):
                         raise _new_category(labels[i], [*listed][new[0]])
                 numbers[:, i] = table[codes]
-            elif (found := read(column)) is None:
+                continue
+            found = numbers_in(column, arrow=False) if strict else any_numbers(column)
+            if found is None:
                 raise _no_numbers(labels[i], column)
-            else:
-                write_numbers(numbers, i, found)
+            write_numbers(numbers, i, found)
         return numbers
 
     def _check(self, coded: list[int], X: Any) -> None:
@@ -515,13 +524,15 @@ def _kind(names: Sequence[Any]) -> type | None:
 
 def any_numbers(column: Any) -> ColumnNumbers | None:
     """Return also pandas' sparse numbers, and those of pyarrow's dictionaries."""
+    if (found := numbers_in(column)) is not None:
+        return found
     arrow: Any = getattr(getattr(column, "dtype", None), "pyarrow_dtype", None)
     if hasattr(arrow, "index_type"):
         values = column.__arrow_array__().cast(arrow.value_type).to_numpy()
     elif hasattr(column, "sp_values"):
         values = np.asarray(column)
     else:
-        return numbers_in(column)
+        return None
     return (values, None) if is_plain(values.dtype) else None
 
 

@@ -158,8 +158,7 @@ class GraphRows:
 
 
 def _numbers(column: Any, label: Any) -> frames.ColumnNumbers:
-    found = frames.numbers_in(column) if not isinstance(column, np.ndarray) else None
-    if found is not None:
+    if (found := frames.numbers_in(column)) is not None:
         return found
     values = np.asarray(column)
     if values.dtype.kind in "fiub":
@@ -174,20 +173,12 @@ def _numbers(column: Any, label: Any) -> frames.ColumnNumbers:
 
 
 def _codes(codes: TextCodes, column: Any, label: Any) -> Any:
-    values = column
-    if hasattr(column, "to_arrow"):  # of polars
-        values = column.to_arrow()
-    read: Any = None
-    if hasattr(values, "type") and hasattr(values, "null_count"):
-        if _is_arrow_text(values.type):
-            read = codes.of_arrow(values, None)
-    elif isinstance(values, np.ndarray):
-        read = codes.codes(values.tolist())
-    else:
-        read = codes.of_column(values)
-    if read is not None:
+    if isinstance(column, np.ndarray):
+        column = column.astype(object, copy=False)
+    numbers = frames.numbers_in(column) is not None
+    if not numbers and (read := codes.of_column(column)) is not None:
         return read
-    listed = values.to_pylist() if hasattr(values, "to_pylist") else [*values]
+    listed = [*frames.objects_in(column)]
     wrong = next((value for value in listed if codes.code(value) is None), listed[0])
     if isinstance(wrong, str) or wrong is None or wrong != wrong:
         known = shortened(str([*codes.texts]))
@@ -199,8 +190,3 @@ def _codes(codes: TextCodes, column: Any, label: Any) -> Any:
         f"column {label!r} holds {wrong!r} of type {type(wrong).__name__}, and the "
         "graph reads texts there; convert it with astype(str)."
     )
-
-
-def _is_arrow_text(kind: Any) -> bool:
-    name = str(getattr(kind, "value_type", kind))
-    return name in ("string", "large_string", "string_view")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -34,12 +35,16 @@ from skforge.runtime.categories import NO_CATEGORY, category, number
 #: Arrow's types of texts, and the dtypes of where texts begin.
 _ARROW_TEXTS = {"string": np.int32, "large_string": np.int64}
 
+#: Fewer texts of polars are read sooner as objects.
+_MANY = 256
+
 
 class HashedRows:
     """Makes rows of a forest with categories; returns None for what the model reads."""
 
     #: The warning for arrays: there is none.
     unnamed = ""
+    on_host = True
 
     def __init__(self, forest: Forest) -> None:
         assert forest.hashed is not None
@@ -167,17 +172,17 @@ class HashedRows:
             elif not self._is_category[places]:
                 if not _write_numbers(values, rows, places):
                     return None
-            elif (found := frames.codes_in(_of_arrow(values))) is not None:
+            elif (found := frames.codes_in(own := _of_arrow(values))) is not None:
                 hashes, codes = self._hashes(values, found[0]), found[1]
                 # CatBoost refuses missing ones
                 if hashes is None or (len(codes) and codes.min() < 0):
                     return None
                 rows[:, places] = hashes[codes]
-            elif (texts := _texts_in(values)) is not None:
+            elif (texts := _texts_in(own)) is not None:
                 if texts.null_count or not _write_texts(texts, rows, places):
                     return None  # missing ones, too
             else:
-                listed[places] = _objects_in(values)
+                listed[places] = frames.objects_in(own)
         if listed:
             objects = np.empty((len(listed), n_rows), object)
             for i, column in enumerate(listed.values()):
@@ -245,21 +250,16 @@ def _write_objects(objects: Array, flags: Array, places: Array, rows: Array) -> 
 
 
 def _of_arrow(column: Any) -> Any:
+    if hasattr(column, "to_arrow"):  # of polars, which takes 10 us to deny the other
+        return column
     return getattr(column, "_pa_array", column)  # pandas' columns of pyarrow have it
-
-
-def _objects_in(column: Any) -> Any:
-    column = _of_arrow(column)
-    for name in ("to_list", "to_pylist"):  # of polars and pyarrow
-        if hasattr(column, name):
-            return getattr(column, name)()
-    return column
 
 
 def _texts_in(column: Any) -> Any:
     """Return a column of texts as Arrow has them; None if it is no such column."""
-    column = _of_arrow(column)
     if str(getattr(column, "dtype", "")) == "String":  # of polars
+        if len(column) < _MANY or find_spec("pyarrow") is None:
+            return None
         column = column.to_arrow()
     return column if str(getattr(column, "type", "")) in _ARROW_TEXTS else None
 

@@ -180,10 +180,8 @@ class PlainRows:
         names, r = frames.labels_of(X), self._r
         if len(names) != self._width or self.warning_of(X, names) is None:
             return None
-        read = partial(frames.numbers_in, arrow=False)
         with suppress(InvalidInputError), np.errstate(all="ignore"):
-            how: dict[str, Any] = {"unseen": r.unseen, "strict": True, "read": read}
-            return self._columns.numbers(X, r.dtype, **how)
+            return self._columns.numbers(X, r.dtype, unseen=r.unseen, strict=True)
         return None
 
     def warning_of(self, X: Any, names: Any) -> str | None:

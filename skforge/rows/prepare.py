@@ -52,9 +52,8 @@ def _of_frame(forest: Forest, X: Any) -> Array:
         return _as_array(X, forest.n_features)  # categories are given by value
     coded = _columns(*frames.about_categories(forest))
     unseen = None if forest.source == "xgboost" else np.nan
-    dtype, read = forest.input_dtype, frames.any_numbers
     with np.errstate(all="ignore"):
-        return coded.numbers(X, dtype, unseen=unseen, read=read)
+        return coded.numbers(X, forest.input_dtype, unseen=unseen)
 
 
 def places_in(forest: Forest, X: Any) -> list[int] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from typing import Any
 
 import numpy as np
@@ -139,6 +140,9 @@ def test_rows_of_a_graph_with_an_input_for_each_column(kind, tmp_path):
     for name, rows in forms.items():
         wanted = expected[7:8] if name in ROWS[-2:] else expected
         assert np.array_equal(fast.predict(rows), wanted), name
+    with pytest.MonkeyPatch.context() as patch:  # it need not be installed
+        patch.setitem(sys.modules, "pyarrow", None)
+        assert np.array_equal(fast.predict(forms["polars"]), expected)
     for value in (None, np.nan):  # onnxruntime makes texts of them
         given = frame.iloc[:1].to_dict("records")[0] | {"city": value}
         text = {name: values[:1] for name, values in feed.items()}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,9 @@ MANY = 256
 TEXT_DTYPES = ("StringDtype", "CategoricalDtype")
 
 #: Types of pyarrow's texts; a dictionary's values may be such texts, too.
-_ARROW_TEXTS = ("string", "large_string")
+_ARROW_TEXTS = ("string", "large_string", "string_view")
+
+_MISSING = {type(None), float, np.float64}
 
 #: Stands for all texts that no encoder knows.
 UNKNOWN = "\0unknown"
@@ -57,13 +60,13 @@ class TextCodes:
         return table
 
     def code(self, value: Any) -> float | None:
-        if type(value) is str:
+        if (kind := type(value)) is str or kind is np.str_:
             return self.table.get(value, self.unknown)
         if value is None:
             return self.none
         if isinstance(value, float) and value != value:
             return self.nan
-        return self.na if type(value).__name__ == "NAType" else None
+        return self.na if kind.__name__ == "NAType" else None
 
     def codes(self, values: Iterable[Any]) -> Array | None:
         get, code = self.table.get, self.code
@@ -71,6 +74,19 @@ class TextCodes:
         return None if None in known else np.array(known, np.float64)
 
     def of_column(self, values: Any) -> Array | float | None:
+        """Return the codes of a column of any library, or one for its only row.
+
+        None if it holds no texts, or some that the pipeline refuses.
+        """
+        if type(values) is not np.ndarray:
+            if isinstance(values, (list, tuple)):
+                return self.codes(values)
+            if hasattr(values, "to_arrow"):  # of polars
+                if len(values) < MANY or find_spec("pyarrow") is None:
+                    return self.codes(values.to_list())
+                values = values.to_arrow()
+            if hasattr(values, "to_pylist"):  # of pyarrow
+                return self.of_arrow(values, None)
         dtype, arrow = values.dtype, getattr(values, "_pa_array", None)
         if not is_text(dtype):
             return None
@@ -88,7 +104,9 @@ class TextCodes:
             from pandas import factorize
 
             at, distinct = factorize(column)
-            return self._translated(at, [*distinct, np.nan])
+            # to it, NA and NaT are missing like None and NaN
+            if {*map(type, column[at < 0])} <= _MISSING:
+                return self._translated(at, [*distinct, np.nan])
         return self.codes(column.tolist())
 
     def of_arrow(self, values: Any, gap: Any) -> Array | float | None:
