@@ -6,7 +6,7 @@ What a model's own library answers to them tells whether skforge reads them righ
 from __future__ import annotations
 
 import io
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,6 +97,17 @@ class Rows:
         labels = list(known)
         labels += [v for v in column.dropna().unique().tolist() if v not in labels]
         return Series(Categorical(column, categories=labels), index=column.index)
+
+    def framed(self, coded: Mapping[int, Collection[Any] | None]) -> Any:
+        """Return a frame of numbers, and of texts (None) or categories, some known."""
+
+        def column(i: int) -> Any:
+            known = coded.get(i, ())
+            if i not in coded:
+                return self.numbers(i)
+            return self.texts(i) if known is None else self.categories(i, known)
+
+        return joined([*map(column, range(self.plain.shape[1]))], self.plain.columns)
 
     def is_text(self, place: int) -> bool:
         from pandas.api.types import is_numeric_dtype

@@ -245,11 +245,8 @@ def _xgboost(booster: Any, forest: Forest, spec: RowSpec) -> ModelLibrary:
 
 def _xgboost_frame(booster: Any, rows: Rows) -> Any:
     kinds, known = booster.feature_types or [], _xgboost_categories(booster)
-    columns = []
-    for i in range(rows.plain.shape[1]):
-        labels = known.get(i) if i < len(kinds) and kinds[i] == "c" else None
-        columns.append(rows.categories(i, labels) if labels else rows.numbers(i))
-    return joined(columns, rows.plain.columns)
+    coded = [i for i, kind in enumerate(kinds) if kind == "c" and known.get(i)]
+    return rows.framed({i: known[i] for i in coded})
 
 
 def _xgboost_categories(booster: Any) -> dict[int, list[Any]]:
@@ -315,12 +312,7 @@ def _lightgbm_rows(booster: Any, spec: RowSpec, rows: Rows) -> Any:
     places = [i for i in range(rows.plain.shape[1]) if rows.is_text(i)]
     if len(places) != len(lists):
         places = sorted(spec.categories)
-    known = dict(zip(places, lists, strict=True))
-    columns = [
-        rows.categories(i, known[i]) if i in known else rows.numbers(i)
-        for i in range(rows.plain.shape[1])
-    ]
-    return joined(columns, rows.plain.columns)
+    return rows.framed(dict(zip(places, lists, strict=True)))
 
 
 def _catboost_file(path: Path, forest: Forest, spec: RowSpec) -> ModelLibrary:
@@ -399,11 +391,6 @@ def _onnx_file(path: Path, forest: Forest, spec: RowSpec) -> ModelLibrary:
         scores = np.column_stack(found) if several else found[0]
         return scores[:, 0] if scores.shape[1:] == (1,) else scores
 
-    def given(rows: Rows) -> Any:
-        places = range(rows.plain.shape[1])
-        columns = [rows.texts(i) if i in texts else rows.numbers(i) for i in places]
-        return joined(columns, rows.plain.columns)
-
     def taken(frame: Any) -> dict[str, Array]:
         return {
             feed.name: frame.iloc[:, end - width : end].to_numpy().astype(kind)
@@ -414,6 +401,7 @@ def _onnx_file(path: Path, forest: Forest, spec: RowSpec) -> ModelLibrary:
     if forest.classifies:
         answers["predict_proba"] = partial(answer, slice(1, None))
     width, names = forest.n_columns, forest.feature_names
+    given = partial(Rows.framed, coded=dict.fromkeys(texts))
     return ModelLibrary("ONNX Runtime", answers, given, names, width, taken=taken)
 
 

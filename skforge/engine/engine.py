@@ -168,13 +168,12 @@ class Engine(ByRound, Explained):
     @cached_property
     def hash_kernels(self) -> HashKernels | None:
         """Kernels of rows with hashes of categories; None if there can be none."""
-        if not self.forest.is_encoded or not backend_of(self.target).native:
-            return None
-        from skforge.engine.hash_kernels import HashKernels, tests_bytes
-
         forest, how = self.compiler.forest, (self.target, self.reduction)
-        if not self._adds or not tests_bytes(forest):
+        native = backend_of(self.target).native
+        if not forest.tests_bytes or not native or not self._adds:
             return None
+        from skforge.engine.hash_kernels import HashKernels
+
         cache = KernelCache(forest, *how, hashes=True)
         if self.compiler.store is not None:
             cache.store = KernelStore(forest, *how, hashes=True)

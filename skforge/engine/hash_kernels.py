@@ -15,7 +15,6 @@ from skforge._typing import Array
 from skforge.engine.hashing import LEAST_ROWS, encoder_of
 from skforge.engine.kernels import AnyKernel, KernelCache, RangeKernels, raw_scores
 from skforge.exceptions import VerificationWarning, warn
-from skforge.forest.arrays import Comparison
 from skforge.forest.encoder_tables import known_hashes
 from skforge.forest.forest import Forest
 from skforge.forest.reference import draw_rows
@@ -25,14 +24,6 @@ from skforge.schedule.schedule import Schedule
 DRAWN_ROWS = 1057
 #: The share of drawn hashes that the model knows.
 KNOWN = 0.95
-
-
-def tests_bytes(forest: Forest) -> bool:
-    """Tell whether all tests of statistics compare bytes."""
-    if forest.hashed is None or (forest.comparison > Comparison.LE).any():
-        return False
-    bounds = forest.threshold[forest.feature >= forest.n_columns]
-    return bool(len(bounds) and (bounds < 255).all())
 
 
 def _is_bit_logic(schedule: Schedule, n_trees: int) -> bool:

@@ -207,6 +207,19 @@ class ForestArrays(_Known):
         return 0 if self.hashed is None else self.n_features
 
     @property
+    def is_plain(self) -> bool:
+        """Whether its rows are the source's, and no category is known by name."""
+        return not (self.names_categories or self.is_encoded)
+
+    @property
+    def tests_bytes(self) -> bool:
+        """Whether categories are hashed, and all tests of statistics compare bytes."""
+        if self.hashed is None or (self.comparison > Comparison.LE).any():
+            return False
+        bounds = self.threshold[self.feature >= self.n_columns]
+        return bool(len(bounds) and (bounds < 255).all())
+
+    @property
     def is_category(self) -> Bools:
         """Which columns of the source's rows hold categories that are hashed."""
         known = self.hashed

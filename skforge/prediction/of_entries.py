@@ -245,8 +245,6 @@ class OfEntries(AtDoor):
 
     def _entry_of_objects(self, method: str, entry: Entry) -> Entry | None:
         """Return the entry of objects of a model with categories, if it has one."""
-        if not self.forest.is_encoded:
-            return None
         module, of_hashes, least = self.module, None, sys.maxsize
         known = module.hash_kernels if isinstance(module, CompiledModule) else None
         if self.source.facts.declines == "nothing" and known is not None:

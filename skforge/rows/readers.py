@@ -22,6 +22,9 @@ from skforge.rows.prepare import prepare_rows
 class RowReader(Protocol):
     """Reads rows; what it refuses raises ``InvalidInputError``."""
 
+    #: Whether it makes arrays of all rows, as values are checked or computed with.
+    on_host: bool
+
     def rows(self, X: Any) -> Array:
         """Return rows as numbers of the forest."""
 
@@ -40,11 +43,14 @@ class PlainReader:
 
     def __init__(self, forest: Forest) -> None:
         self._forest = forest
+        self.on_host = bool(forest.whole_columns or forest.row_norms)
 
     def rows(self, X: Any) -> Array:
         return prepare_rows(self._forest, X)
 
     def parts(self, X: Any) -> Sequence[Any]:
+        if self.on_host:
+            return (self.rows(X),)
         if type(X) is not np.ndarray and is_device_array(X):
             return (X,)
         if sparse_rows.is_sparse(X):
@@ -63,11 +69,6 @@ class GraphReader(PlainReader):
 
     def rows(self, X: Any) -> Array:
         return self._known.rows(X)
-
-    def parts(self, X: Any) -> Sequence[Any]:
-        # values are checked, and norms computed, on the host
-        hosted = self._forest.whole_columns or self._forest.row_norms
-        return (self.rows(X),) if hosted else super().parts(X)
 
     def entry(self, entry: Any) -> Any:
         return _declines if self._forest.row_norms else entry

@@ -233,13 +233,19 @@ class Mappings:
 
     def _refused(self, X: Any) -> str:
         columns, alone = self._read(X)
+        if (place := self._without_code(columns, alone)) is None:
+            return "the rows have a value"
+        at, row = place
+        value = columns[at][row]
+        return f"{self._names[at]!r} of {_where(row, alone)} is {value!r}, a value"
+
+    def _without_code(self, columns: Any, alone: str) -> tuple[int, int] | None:
+        """Return the place of a label for which there is no code."""
         for at in self._coded:
             codes = self._codes(at, list(columns[at]), alone)
             if None in codes:
-                row, name = codes.index(None), self._names[at]
-                where, value = _where(row, alone), columns[at][row]
-                return f"{name!r} of {where} is {value!r}, a value"
-        return "the rows have a value"
+                return at, codes.index(None)
+        return None
 
     def refusal(
         self, X: Any, outside: Callable[[Array], tuple[int, int] | None]
@@ -252,12 +258,10 @@ class Mappings:
         if self._columns.by_frame or self._columns.by_objects:
             return None
         columns, alone = self._read(X)
-        for at in self._coded:
-            codes = self._codes(at, list(columns[at]), alone)
-            if None in codes:
-                row = codes.index(None)
-                why = unlike_training(columns[at][row], self._rules[at])
-                return why and f"{self._names[at]!r} of {_where(row, alone)} is {why}"
+        if (place := self._without_code(columns, alone)) is not None:
+            at, row = place
+            why = unlike_training(columns[at][row], self._rules[at])
+            return why and f"{self._names[at]!r} of {_where(row, alone)} is {why}"
         rows = self.rows(X)
         if rows is None or (found := outside(rows)) is None:
             return None

@@ -291,7 +291,7 @@ class Source:
         reading = self.reading()
         if reading is None:
             return None
-        if self.forest.is_encoded:
+        if self.forest.hashed is not None:
             return reader_of(self.forest)
         return PlainRows(reading, self.forest.n_features, self._categories)
 
@@ -300,22 +300,22 @@ class Source:
         return FrameColumns(*about_categories(self.forest))
 
     def entry_of_objects(self, entry: Any, of_hashes: Any, least: int) -> Any:
-        made = self.forest.is_encoded and self._plain is not None
-        return self._plain.entry(entry, of_hashes, least) if made else None
+        made = getattr(self._plain, "entry", None)  # only a reader of hashes has it
+        return None if made is None else made(entry, of_hashes, least)
 
     def read(self, X: Any) -> ReadArray | None:
         """Read common rows, and a warning; :meth:`takes` is to check the values."""
         read: ReadArray | None = None if self._plain is None else self._plain.read(X)
-        if read is None or (passed_on := self.passed_on(X)) is None:
-            return read
-        return None if passed_on(X, read[0]) else read
+        return None if read is None or self._passes_on(X, read[0]) else read
 
     def read_hashes(self, X: Any) -> Array | None:
         """Return common rows with hashes of categories in place of the forest's."""
-        if (rows := None if self._plain is None else self._plain.hashes(X)) is None:
-            return None
+        rows: Array | None = None if self._plain is None else self._plain.hashes(X)
+        return None if rows is None or self._passes_on(X, rows) else rows
+
+    def _passes_on(self, X: Any, rows: Array) -> bool:
         passed_on = self.passed_on(X)
-        return None if passed_on is not None and passed_on(X, rows) else rows
+        return passed_on is not None and passed_on(X, rows)
 
     def passed_on(self, X: Any) -> PassedOn | None:
         """Return what tells which rows of a form the model has to read; None: none."""
@@ -413,8 +413,7 @@ class Source:
 
     def as_given(self, rows: Array) -> Any:
         """Return rows of the forest in a form that the model takes; None if unsure."""
-        coded = self.forest.names_categories or self.forest.is_encoded
-        return rows if self.facts.direct and not coded else None
+        return rows if self.facts.direct and self.forest.is_plain else None
 
     def drawn(self, n: int, missing: float) -> Array:
         """Return rows around the forest's thresholds that the model accepts."""

@@ -97,9 +97,7 @@ class CatBoostSource(Source):
             known &= {X.indices.dtype, X.indptr.dtype} == {np.dtype(np.intc)}
             fits = len(X.indptr) > 1 and X.shape[1] == self.forest.n_features
             return X if known and fits and most_entries(X) < 2 else None
-        if hasattr(X, "tocsr"):
-            return None
-        if 0 in np.shape(X):
+        if hasattr(X, "tocsr") or 0 in np.shape(X):
             return None
         read = self.read(self._selected(X))
         return None if read is None else read[0]

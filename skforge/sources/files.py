@@ -106,8 +106,7 @@ class ForestSource(Source):
         return has_limit if limited else None
 
     def _rows(self, X: Any, method: str) -> Any:
-        checks = self.forest.is_encoded or self.forest.whole_columns
-        if hasattr(X, "tocsr") and not checks:
+        if is_sparse(X) and not self._of_forest.on_host:
             return checked(self.forest, X)
         return self._of_forest.rows(X)
 

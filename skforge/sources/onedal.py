@@ -12,7 +12,8 @@ from skforge.frontends.checks import is_onedal
 from skforge.frontends.sklearn import onedal
 from skforge.rows import forms
 from skforge.rows.frames import kind_of
-from skforge.rows.plain import ReadArray, Reading
+from skforge.rows.known_forms import PassedOn
+from skforge.rows.plain import Reading
 from skforge.runtime.mappings import MappingColumns
 from skforge.sources.base import Array, Source, register
 from skforge.sources.sklearn import SklearnSource
@@ -86,10 +87,9 @@ class OneDalSource(SklearnSource):
     def reading(self) -> Reading:
         return self._reading()
 
-    def read(self, X: Any) -> ReadArray | None:
-        if self.form_of(X) is not None:
-            return None
-        return super().read(X)
+    def passed_on(self, X: Any) -> PassedOn | None:
+        """Leave forms that the model computes with in another dtype."""
+        return None if self.form_of(X) is None else lambda X, rows: True
 
     def columns(self) -> MappingColumns | None:
         columns = super().columns()  # a frame tells of which dtype the values are

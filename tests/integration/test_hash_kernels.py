@@ -68,7 +68,7 @@ MODELS = {
 )
 def test_scores_of_hashes_are_those_of_the_reference(name: str, block: int) -> None:
     forest = load_forest(trained(**MODELS[name]))
-    assert hash_kernels.tests_bytes(forest)
+    assert forest.tests_bytes
     hashes, rows = hash_kernels._drawn(forest)
     expected = np.squeeze(reference_raw(forest, rows))
     cache = KernelCache(forest, Target.host(), "exact", hashes=True)
@@ -137,8 +137,8 @@ def test_what_compares_no_bytes_has_none(model) -> None:
     assert by_tiles.hash_kernels.least_rows > 1 << 40
     last = forest.threshold.copy()
     last[np.argmax(forest.feature)] = 255
-    assert not hash_kernels.tests_bytes(replace(forest, threshold=last))
-    assert not hash_kernels.tests_bytes(replace(forest, hashed=None))
+    assert not replace(forest, threshold=last).tests_bytes
+    assert not replace(forest, hashed=None).tests_bytes
 
 
 def test_hashes_of_both_kinds_are_drawn(model) -> None:

@@ -311,7 +311,7 @@ def _check(plan: ColumnPlan, forests: tuple[Forest, ...]) -> None:
             )
         if forest.aggregate == "linear":
             cannot_fold("The leaves compute with the columns that the steps make")
-        if forest.names_categories or forest.is_encoded:
+        if not forest.is_plain:
             raise UnsupportedModelError(
                 "The last step of the pipeline knows categories by their names, so no "
                 "step can be folded into it; CompiledForest(pipeline) runs the steps "
