@@ -18,6 +18,7 @@ import numpy as np
 from skforge._typing import Array
 from skforge.forest.arrays import Comparison
 from skforge.forest.forest import Forest
+from skforge.rows.forms import arrow_column
 from skforge.rows.frames import (
     is_category,
     kind_of,
@@ -490,7 +491,6 @@ def _of_polars(X: Any, knows: Knows) -> Any:
 
 def _of_arrow(X: Any, knows: Knows) -> Any:
     import pyarrow as pa
-    import pyarrow.compute
 
     columns, schema = _of_types(X, knows), X.schema
 
@@ -499,20 +499,10 @@ def _of_arrow(X: Any, knows: Knows) -> Any:
         arrays = [
             X.column(i).take(pa.array(part, pa.int64()))
             if column.is_taken
-            else _arrow_array(part, kind)
+            else arrow_column(part, kind)
             for i, (part, kind, column) in triples
         ]
         return type(X).from_arrays(arrays, schema=schema)
-
-    def _arrow_array(part: list[Any], kind: Any) -> Any:
-        if pa.types.is_dictionary(kind):
-            # in no order of readers that take places for names; a set's is by chance
-            listed = sorted({*part} - {None}, reverse=True)
-            known = pa.array(listed, kind.value_type)
-            codes = pa.compute.index_in(pa.array(part, kind.value_type), known)
-            codes = codes.cast(kind.index_type)
-            return pa.DictionaryArray.from_arrays(codes, known, ordered=kind.ordered)
-        return pa.array(part, kind)
 
     return columns, make
 

@@ -237,16 +237,20 @@ def _column(kind: str, values: Any, dtype: Any, gap: bool) -> Any:
 
         column = polars.Series(objects, dtype=polars.String if texts else dtype)
         return column.cast(dtype, strict=False) if texts else column
-    import pyarrow
+    return arrow_column(objects, dtype)
 
-    array = pyarrow.array(objects, None if texts else dtype)
-    if not texts:
-        return array
+
+def arrow_column(values: list[Any], dtype: Any) -> Any:
+    import pyarrow as pa
+
     if not hasattr(dtype, "index_type"):
-        return array.cast(dtype)
-    coded = array.dictionary_encode()
-    indices, known = coded.indices.cast(dtype.index_type), coded.dictionary
-    return pyarrow.DictionaryArray.from_arrays(indices, known.cast(dtype.value_type))
+        return pa.array(values, dtype)
+    # in no order of readers that take places for names; a set's is by chance
+    listed = sorted({*values} - {None}, reverse=True)
+    place = {value: i for i, value in enumerate(listed)}
+    codes, known = [*map(place.get, values)], pa.array(listed, dtype.value_type)
+    codes = pa.array(codes, dtype.index_type)
+    return pa.DictionaryArray.from_arrays(codes, known, ordered=dtype.ordered)
 
 
 def same_tests(forest: Forest, other: Forest, dtypes: Sequence[np.dtype[Any]]) -> bool:
