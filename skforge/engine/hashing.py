@@ -190,6 +190,7 @@ def entry_of_objects(
         return _program("objects", write, {**others, **known_at})
 
     most = _most_rows(int(slots[0]) if of_hashes is None else len(flags))
+    most = min(most, max(inner.sizes.most_rows, taker.sizes.most_rows))
     sizes = EntrySizes(len(flags), most, _METHOD_ROWS, most, ())
     made = open_entry(code, inner.table, sizes, ())
     made.__self__.kept += [known, entry, encoder, arrays, of_hashes]

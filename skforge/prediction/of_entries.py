@@ -132,11 +132,22 @@ class OfEntries(AtDoor):
         """Answer by an entry of objects, which takes rows that fit L2 when made."""
         if type(X) is not np.ndarray or X.ndim != 2:
             return entry(X)
+        return self._in_blocks(entry, X, n_jobs)
+
+    def _in_blocks(
+        self, entry: Entry, X: Any, n_jobs: int | None, least: int = 0
+    ) -> Any:
+        """Answer by an entry that declines batches of more rows, and of fewer."""
         own: Any = getattr(entry, "args", (entry,))[0]  # of log_proba, that of scores
-        most = own.__self__.sizes.most_rows
+        n, most = len(X), own.__self__.sizes.most_rows
+        if least and n > most:
+            steps = range(most // 64 * 64, least, -64)
+            most = next((m for m in steps if not 0 < n % m < least), most)
         if isinstance(self.module, CompiledModule):
-            self.module.seek_hash_kernel(min(len(X), most), n_jobs)
-        if len(X) <= most:
+            self.module.seek_hash_kernel(min(n, most), n_jobs)
+            if least and n > most:
+                self.module.seek_hash_kernel(n % most, n_jobs)
+        if n <= most:
             return entry(X)
         sizes: list[int] = []  # of blocks, which the entry counts as calls
 
@@ -155,14 +166,12 @@ class OfEntries(AtDoor):
         entry: Any = self._of_hashes.get(method)
         if entry is None or type(X) is np.ndarray or not hasattr(X, "columns"):
             return None
-        own: Any = getattr(entry, "args", (entry,))[0]
-        n, known = len(X), self.module.hash_kernels
-        if not known.least_rows <= n <= own.__self__.sizes.most_rows:
+        least = self.module.hash_kernels.least_rows
+        if len(X) < least or blocks.is_large(X):
             return None
         if (rows := self.source.read_hashes(X)) is None:
             return None
-        self.module.seek_hash_kernel(n, n_jobs)
-        return entry(rows)
+        return self._in_blocks(entry, rows, n_jobs, least)
 
     def _at_first(self, method: str, X: Any, n_jobs: int | None) -> Any:
         answer = self.by_kernels(method, X, n_jobs)

@@ -88,8 +88,10 @@ def model():
     return trained(max_ctr_complexity=2, classes=2)
 
 
-@pytest.mark.parametrize("n_jobs", [1, 2])
-def test_objects_are_answered_by_kernels_of_hashes(model, n_jobs: int) -> None:
+@pytest.mark.parametrize(("n_jobs", "classes"), [(1, 3), (2, 2)])
+def test_objects_are_answered_by_kernels_of_hashes(n_jobs: int, classes: int) -> None:
+    """Entries take 682 rows of three classes at most: others come block by block."""
+    model = trained(max_ctr_complexity=2, classes=classes)
     schedules = {(1, 100): bitsliced_schedule(64), (101, None): bitsliced_schedule(128)}
     fast = CompiledForest(model, tuning="off", schedule=schedules, n_jobs=n_jobs)
     fast.fit(drawn(90, 1))
@@ -102,7 +104,9 @@ def test_objects_are_answered_by_kernels_of_hashes(model, n_jobs: int) -> None:
                 expected = getattr(model, method)(rows)
                 np.testing.assert_array_equal(getattr(fast, method)(rows), expected)
         assert kernels.compiled() == [[], [0], [0, 1]][(n > 64) + (n > 100)]
-    assert fast.counters()["library"]["calls"] == 0
+    counters = fast.counters()
+    assert counters["library"]["calls"] == 0
+    assert counters["kernel"]["rows"] <= 4 + 64  # of first calls
 
 
 def test_warm_up_compiles_them(model) -> None:
@@ -175,8 +179,8 @@ def of_frames():
     frame = framed(400, 0)
     score = frame["text"].map(len) + frame["code"] + frame["number"].fillna(0)
     params = {"cat_features": ["text", "code", "other"], "max_ctr_complexity": 2}
-    model = cb.CatBoostRegressor(iterations=20, depth=4, **params, **QUIET)
-    model.fit(frame, score)
+    model = cb.CatBoostClassifier(iterations=20, depth=4, **params, **QUIET)
+    model.fit(frame, np.digitize(score, [5, 9]))
     fast = CompiledForest(model, tuning="off", schedule=bitsliced_schedule(64))
     return model, fast.fit(frame[:80])
 
