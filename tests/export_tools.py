@@ -176,12 +176,15 @@ def _driver(facts: dict[str, Any]) -> str:
     )
 
 
+_compiled = cache(skforge.compile_forest)
+
+
 def expected(forest: Any, function: str, rows: Any, target: str = "cpu") -> Any:
     """Return what Python gives for a function of the library.
 
     Contributions have the bits of the CPU: some have no fused multiply-add.
     """
-    module = skforge.compile_forest(forest)
+    module = _compiled(forest)
     if function == "apply":
         return module.apply(rows)
     if function == "predict_contribs" and target == "cpu":

@@ -168,16 +168,6 @@ def test_refusals(
     assert not list(tmp_path.iterdir())
 
 
-def test_batch_sizes_may_be_numpys(forest: Any, tmp_path: Path) -> None:
-    sizes = (np.array([1, 600]), [1, 600])
-    folders = [
-        skforge.export(forest, tmp_path / f"n{k}", name="tiny", batch_sizes=given)
-        for k, given in enumerate(sizes)
-    ]
-    mine, plain = [(folder / "tiny.o").read_bytes() for folder in folders]
-    assert mine == plain
-
-
 def test_reductions(forest: Any, tmp_path: Path) -> None:
     for reduction in ("reproducible", "fast"):
         module = skforge.compile_forest(forest, reduction=reduction)
@@ -354,6 +344,10 @@ def _isolation_forest() -> Any:
     return IsolationForest(n_estimators=8, random_state=0).fit(_numbers(300)[0])
 
 
+def _expectiles() -> Any:
+    return Path(__file__).parents[1] / "data" / "xgboost" / "3.4.1-expectile.json"
+
+
 def _boosting() -> Any:
     from sklearn.ensemble import GradientBoostingClassifier
 
@@ -378,6 +372,7 @@ MODELS = (
     random_forest,
     _isolation_forest,
     _boosting,
+    _expectiles,
     _stump,
 )
 
@@ -392,7 +387,7 @@ def test_models_of_all_kinds(make: Any, kind: str, tmp_path: Path) -> None:
         forest,
         tmp_path / "tiny",
         kind,
-        batch_sizes=[1, 600],
+        batch_sizes=np.array([1, 600]),
         apply=True,
         contribs=kind == "object",
     )
@@ -454,19 +449,6 @@ def test_outputs_of_onnx(
         wanted = expected(forest, function, rows).reshape(found.shape)
         assert found.dtype == wanted.dtype, function
         np.testing.assert_array_equal(found, wanted, err_msg=function)
-
-
-@needs_compiler
-@pytest.mark.parametrize("kind", ["object", "c"])
-def test_expectiles(kind: str, tmp_path: Path) -> None:
-    models = Path(__file__).parents[1] / "data" / "xgboost"
-    forest = skforge.load_forest(models / "3.4.1-expectile.json")
-    folder = skforge.export(forest, tmp_path / "tiny", kind)
-    rows = draw_rows(forest, 50, 5, 0.05)
-    flags = ("-std=c99", "-pedantic", "-O2") if kind == "c" else ()
-    found = predict(folder, "predict_f32", rows, flags=flags)
-    np.testing.assert_array_equal(found, expected(forest, "predict", rows))
-    assert (found[:, 1] > found[:, 0]).all()
 
 
 @needs_compiler

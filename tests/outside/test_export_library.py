@@ -75,34 +75,6 @@ def test_it_needs_the_c_library_only(tmp_path: Path) -> None:
     assert "RWE" not in stack[0]
 
 
-@needs_compiler
-@on_linux
-def test_it_runs_where_there_is_nothing_else(forest: Any, tmp_path: Path) -> None:
-    """A folder with the library, a program, and the C library is the whole system."""
-    rooted = [] if os.geteuid() == 0 else ["unshare", "--map-root-user"]
-    if shutil.which("chroot") is None or shutil.which("ldd") is None:
-        pytest.skip("there is no chroot, or no ldd")
-    folder = exported(tmp_path, "shared")
-    rows = draw_rows(forest, 100, 3, 0.1)
-    wanted = predict(folder, "predict_proba_f32", rows)
-    (folder / "out.bin").unlink()
-    text = run(["ldd", "driver"], folder, env={"LD_LIBRARY_PATH": str(folder)})
-    for path in re.findall(r"(?:=> )?(/\S+) \(0x", text):
-        place = folder / path.lstrip("/")
-        place.parent.mkdir(parents=True, exist_ok=True)
-        if place != folder / "libtiny.so":
-            shutil.copy(path, place)
-    command = [*rooted, "chroot", str(folder), "/driver", "predict_proba_f32"]
-    numbers = ["100", str(forest.n_features), "1", str(rows.nbytes), "-1"]
-    probe = [*rooted, "chroot", "/", "/bin/true"]
-    if subprocess.run(probe, capture_output=True, check=False).returncode:
-        pytest.skip("chroot is not allowed here")
-    run([*command, *numbers], folder, env={"PATH": os.environ["PATH"]})
-    found = np.fromfile(folder / "out.bin", np.float32).reshape(wanted.shape)
-    np.testing.assert_array_equal(found, wanted)
-    np.testing.assert_array_equal(found, expected(forest, "predict_proba", rows))
-
-
 # ------------------------------------------------------------ compilers
 
 
@@ -195,6 +167,8 @@ def test_the_example_checks_a_library(
     for column in range(forest.n_features, len(cells)):
         value = float(cells[column])
         other = value + 1 if value.is_integer() else value * (1 + 1e-4)
+        if column == forest.n_features and reduction == "exact":  # the next float
+            other = float(np.nextafter(np.float32(value), np.float32(np.inf)))
         changed = [*cells[:column], repr(other), *cells[column + 1 :]]
         wrong = "\n".join([names, *lines[:4], ",".join(changed), *lines[5:]])
         code, out, error = check(wrong)
@@ -206,24 +180,6 @@ def test_the_example_checks_a_library(
     assert (code, out) == (1, "")
     assert error == f"line 2 does not have {len(cells)} numbers\n"
     assert check(names)[:2] == (1, "0 of 0 rows differ\n")
-
-
-@needs_compiler
-def test_bits_are_checked(forest: Any, tmp_path: Path) -> None:
-    folder = exported(tmp_path)
-    run([str(COMPILER), "-o", "example", "example.c", "tiny.o", "-lm"], folder)
-    names, line, *_ = (folder / "check.csv").read_text().splitlines()
-    cells = line.split(",")
-    value = np.float32(cells[forest.n_features])
-    cells[forest.n_features] = repr(float(np.nextafter(value, np.float32(np.inf))))
-    done = subprocess.run(
-        ["./example", "--check"],
-        cwd=folder,
-        input="\n".join([names, ",".join(cells)]),
-        text=True,
-        capture_output=True,
-    )
-    assert done.returncode == 1 and done.stderr.startswith("predict_raw returns")
 
 
 @needs_compiler
