@@ -250,25 +250,6 @@ def test_models_with_one_kind_of_test_alone():
         check(train(frame=frame, y=y, **params), frame)
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_models_by_chance(seed):
-    random = np.random.default_rng(seed)
-    frame, y = make_frame(int(random.integers(60, 500)), seed)
-    model = train(
-        "Classifier" if seed % 2 else "Regressor",
-        frame,
-        y > 2 if seed % 2 else y,
-        iterations=int(random.integers(1, 30)),
-        depth=int(random.integers(1, 6)),
-        one_hot_max_size=int(random.choice([1, 4, 255])),
-        max_ctr_complexity=int(random.choice([1, 2, 4])),
-        grow_policy=str(random.choice(POLICIES)),
-        counter_calc_method=str(random.choice(["Full", "SkipTest"])),
-        random_seed=seed,
-    )
-    check(model, frame)
-
-
 def test_more_borders_than_a_byte_counts():
     frame, y = make_frame(3000)
     random = np.random.default_rng(0)

@@ -177,6 +177,7 @@ def test_numbers_in_arrays_and_tables(name, tmp_path):
         fast.predict(infinite)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", NUMBERS)
 def test_numbers_of_the_dtype_category(name, tmp_path):
     X, y = coded(NUMBERS[name], object)
@@ -307,7 +308,7 @@ def test_arrays_of_booleans(taken, tmp_path):
         stored.predict(flags)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", FLAGS)
 def test_booleans_of_which_one_is_missing(name, tmp_path):
     """Polars makes objects of them, which the encoder takes; it refuses the others."""
