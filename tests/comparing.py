@@ -11,13 +11,15 @@ from dataclasses import fields
 from typing import Any
 
 import numpy as np
-import pytest
 
 import skforge
 from skforge.forest.forest import Forest
 from tests.compared_calls import difference
+from tests.refusals import error_of
 
 METHODS = ("predict", "predict_proba", "decision_function", "score_samples")
+
+refusal = error_of
 
 
 def assert_alike(
@@ -53,15 +55,6 @@ def assert_same_forest(forest: Forest, other: Forest) -> None:
 def is_read(fast: Any, rows: Any) -> bool:
     """Tell whether the kernels answer such rows, and not the model."""
     return fast._predictor.source.read(rows) is not None
-
-
-def refusal(
-    kind: type[Exception], call: Callable[..., Any], /, *given: Any, **how: Any
-) -> str:
-    """Return the text of the error that a call ends with."""
-    with pytest.raises(kind) as error:
-        call(*given, **how)
-    return str(error.value)
 
 
 def saved(fast: Any, folder: Any) -> Any:

@@ -9,7 +9,7 @@ import pytest
 
 
 def error_of(
-    kind: type[BaseException], call: Callable[..., Any], *args: Any, **options: Any
+    kind: type[BaseException], call: Callable[..., Any], /, *args: Any, **options: Any
 ) -> str:
     """Return the text of the error that a call raises."""
     with pytest.raises(kind) as error:

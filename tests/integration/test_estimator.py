@@ -36,6 +36,7 @@ from tests import kinds
 from tests.comparing import assert_alike
 from tests.kinds import MODELS, TARGETS
 from tests.plain import plain
+from tests.sklearn_rows import same_bits as same
 
 xgb = pytest.importorskip("xgboost")
 
@@ -50,18 +51,6 @@ def forest(**params):
 
 
 FITTED = forest().fit(X, Y)
-
-
-def same(found, expected):
-    """Tell equality of values, dtypes and shapes, lists of arrays included."""
-    if isinstance(expected, list):
-        return len(found) == len(expected) and all(map(same, found, expected))
-    found, expected = np.asarray(found), np.asarray(expected)
-    return (
-        found.dtype == expected.dtype
-        and found.shape == expected.shape
-        and found.tobytes() == expected.tobytes()
-    )
 
 
 def message(call, kind, *given, **how):
@@ -191,7 +180,7 @@ def test_frozen_models_are_unwrapped_and_survive_clone():
         warnings.simplefilter("error")
         copied.fit(X, Y)
     assert copied.estimator_ is FITTED
-    assert same(copied.predict_proba(X), FITTED.predict_proba(X))
+    same(copied.predict_proba(X), FITTED.predict_proba(X))
     frozen = CompiledForest(FrozenEstimator(FITTED), prefit=False)
     assert message(frozen.fit, InvalidInputError, X, Y) == (
         "prefit=False asks for training, but the estimator is FrozenEstimator, which "
@@ -204,7 +193,7 @@ def test_a_booster_survives_clone():
     copied = clone(CompiledForest(booster))
     assert copied.estimator is not booster
     expected = plain(booster).fit(X).predict_proba(X)
-    assert same(copied.fit(X).predict_proba(X), expected)
+    same(copied.fit(X).predict_proba(X), expected)
     assert is_classifier(CompiledForest(booster))
 
 
@@ -222,8 +211,8 @@ def test_a_fitted_model_inside_does_not_make_it_fitted():
 
 def test_fitted_attributes_are_the_models():
     compiled = plain(FITTED).fit(X)
-    assert same(compiled.classes_, FITTED.classes_)
-    assert same(compiled.feature_importances_, FITTED.feature_importances_)
+    same(compiled.classes_, FITTED.classes_)
+    same(compiled.feature_importances_, FITTED.feature_importances_)
     assert compiled.n_features_in_ == 6
     for name in ("nothing_", "n_estimators", "__array_interface__", "_private"):
         assert not hasattr(compiled, name)
@@ -303,10 +292,10 @@ def test_set_params_leaves_what_was_compiled():
     before = compiled.schedule_
     compiled.set_params(schedule=BLOCKS, reduction="fast", target="aarch64")
     assert compiled.schedule_ is before
-    assert same(compiled.predict_proba(X), FITTED.predict_proba(X))
+    same(compiled.predict_proba(X), FITTED.predict_proba(X))
     loaded = pickle.loads(pickle.dumps(compiled))
     assert loaded.schedule_ == before
-    assert same(loaded.predict_proba(X), FITTED.predict_proba(X))
+    same(loaded.predict_proba(X), FITTED.predict_proba(X))
 
 
 def test_schedules_by_hand():
@@ -314,7 +303,7 @@ def test_schedules_by_hand():
     compiled = CompiledForest(FITTED, schedule=table).fit(X)
     rest = Schedule.preset("treebeard-row")
     assert compiled.schedule_ == {(1, 63): BLOCKS, (64, None): rest}
-    assert same(compiled.predict_proba(X), FITTED.predict_proba(X))
+    same(compiled.predict_proba(X), FITTED.predict_proba(X))
     alone = CompiledForest(FITTED, schedule=BLOCKS).fit(X)
     assert alone.schedule_ == {(1, None): BLOCKS}
 
@@ -407,7 +396,7 @@ def test_metadata_is_routed():
         assert not hasattr(compiled, "set_fit_request")
         compiled.get_metadata_routing()
     expected = forest().fit(X, Y, sample_weight=weight)
-    assert same(compiled.predict_proba(X), expected.predict_proba(X))
+    same(compiled.predict_proba(X), expected.predict_proba(X))
 
 
 @pytest.mark.parametrize(
@@ -426,4 +415,4 @@ def test_requests_of_predictions_reach_the_model(method, argument):
         last = CompiledForest(inner, tuning="off")
         compiled = make_pipeline(StandardScaler(), last).fit(X, Y)
         expected = getattr(source, method)(X, **argument)
-        assert same(getattr(compiled, method)(X, **argument), expected)
+        same(getattr(compiled, method)(X, **argument), expected)

@@ -25,6 +25,7 @@ from skforge.prediction.predictor import ForestPredictor
 from tests import kinds
 from tests.comparing import refusal
 from tests.plain import plain
+from tests.sklearn_rows import same_bits as assert_same
 
 X = kinds.X.astype(np.float32)
 TWO, WIDTH = kinds.TWO, kinds.WIDTH
@@ -108,20 +109,6 @@ def no_ordinary_path(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
         monkeypatch.setattr(ForestPredictor, "answer", refuse)
 
     return close
-
-
-def assert_same(found: Any, expected: Any) -> None:
-    if isinstance(expected, list):
-        assert len(found) == len(expected)
-        for one, other in zip(found, expected, strict=True):
-            assert_same(one, other)
-        return
-    expected = np.asarray(expected)
-    assert found.dtype == expected.dtype and found.shape == expected.shape
-    if expected.dtype.kind == "f":
-        assert found.tobytes() == np.ascontiguousarray(expected).tobytes()
-    else:
-        assert np.array_equal(found, expected)
 
 
 @pytest.mark.sampled(12)

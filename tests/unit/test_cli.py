@@ -5,6 +5,7 @@ import os
 import re
 import sys
 from dataclasses import replace
+from functools import partial
 from importlib import metadata
 
 import numpy as np
@@ -15,12 +16,12 @@ from sklearn.ensemble import RandomForestRegressor
 import skforge
 from skforge.cli.data import load_rows
 from skforge.cli.doctor import _cache
-from skforge.cli.main import app
 from skforge.cli.options import load_schedule
 from skforge.cli.report import Pair, check, describe_difference, differing_rows, speed
 from skforge.exceptions import InvalidInputError, ScheduleError
 from skforge.runtime import object_cache
 from skforge.schedule.presets import PRESETS
+from tests.programs import command
 from tests.refusals import error_of
 
 pd = pytest.importorskip("pandas")
@@ -31,13 +32,7 @@ def run(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("TERMINAL_WIDTH", "200")
 
-    def call(*args):
-        with pytest.raises(SystemExit) as stopped:
-            app([str(arg) for arg in args], prog_name="skforge")
-        out = capsys.readouterr()
-        return stopped.value.code or 0, out.out, out.err
-
-    return call
+    return partial(command, capsys)
 
 
 @pytest.fixture
