@@ -152,12 +152,9 @@ CASES = {
     ),
     "bench text.pkl": "text.pkl cannot be opened: ",
     "bench model.json --seconds inf": "Invalid value for '--seconds'",
-    **{
-        f"bench model.json --batch-sizes '{sizes}'": (
-            f"{sizes!r} is not a list of positive numbers such as 1,64,4096."
-        )
-        for sizes in ("", "0", "1,x", "-3", "1,,2")
-    },
+    "bench model.json --batch-sizes 1,x": (
+        "'1,x' is not a list of positive numbers such as 1,64,4096."
+    ),
     **{
         f"{command} model.json --columns 0:3": (
             "--columns chooses columns of --data, which is missing."

@@ -18,10 +18,6 @@ from tests.unit.test_models_in_memory import X, forms
 
 contents = test_models_in_memory.contents
 
-lgb = pytest.importorskip("lightgbm")
-xgb = pytest.importorskip("xgboost")
-skl2onnx = pytest.importorskip("skl2onnx")
-
 
 @pytest.mark.parametrize("kind", ["ubj", "text", "onnx"])
 def test_an_estimator_of_every_form_can_be_used_again_and_copied(

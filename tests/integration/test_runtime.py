@@ -6,7 +6,6 @@ import ctypes
 import os
 import threading
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,8 +24,6 @@ from tests.llvm_kernels import buffers, kernel
 from tests.noted import run_threads
 from tests.programs import run_python
 from tests.run_kernel import call
-
-ROOT = Path(__file__).parents[2]
 
 
 def squares_kernel():

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 from rich.console import Console
 from sklearn.ensemble import RandomForestRegressor
+from typer import BadParameter
 
 import skforge
 from skforge.cli.data import load_rows
 from skforge.cli.doctor import _cache
-from skforge.cli.options import load_schedule
+from skforge.cli.options import load_schedule, sizes_of
 from skforge.cli.report import Pair, check, describe_difference, differing_rows, speed
 from skforge.exceptions import InvalidInputError, ScheduleError
 from skforge.runtime import object_cache
@@ -103,6 +104,12 @@ def test_warm_says_what_it_cannot_do(run, tmp_path, monkeypatch, two_columns):
     code, _, err = run("warm", path)
     assert code == 2
     assert "forest.skforge holds no compiled model" in err
+
+
+@pytest.mark.parametrize("sizes", ["", "0", "1,x", "-3", "1,,2"])
+def test_bad_batch_sizes(sizes):
+    with pytest.raises(BadParameter, match="is not a list of positive numbers such as"):
+        sizes_of(sizes)
 
 
 def test_no_command_shows_the_commands(run):
