@@ -53,6 +53,7 @@ LIGHT = {
         )
         for engine in ("dask", "spark", "ray")
     },
+    "import skforge.outputs.answers": ("llvmlite", "scipy.special", "xgboost"),
     "from skforge import load_forest": (
         *("xgboost", "lightgbm", "catboost", "onnx", "pandas", "llvmlite"),
     ),
@@ -238,6 +239,7 @@ ESTIMATORS = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", ["Classifier", "Regressor"])
 @pytest.mark.parametrize("library", SAVERS)
 def test_the_command_line_predicts_model_files_without_scikit_learn(
@@ -314,10 +316,7 @@ for asked in {asked!r}:
     [
         pytest.param(ASKED, id="all"),
         # in a process of its own each imports scikit-learn, for 1.3 s
-        *(
-            pytest.param([one], id=one, marks=[pytest.mark.slow] if i else [])
-            for i, one in enumerate(ASKED)
-        ),
+        *(pytest.param([one], id=one, marks=pytest.mark.slow) for one in ASKED),
     ],
 )
 def test_a_loaded_model_becomes_an_estimator_where_one_is_needed(asked, tmp_path):

@@ -262,6 +262,7 @@ PUBLIC = re.compile(r"gpu_?dimensions?|gpu_min_rows|__cuda_array_interface__")
 FRAMES = re.compile(r"pandas|polars|pyarrow")
 
 
+@cache
 def names_in(source: str) -> list[str]:
     """Return the names in code and in its strings that are no sentences."""
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)

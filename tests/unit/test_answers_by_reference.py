@@ -65,6 +65,7 @@ def test_answers_are_the_models_own(name: str) -> None:
         if kind.stored and not start:
             stored = stored_of(model, forest)
             sources.append((stored, source_of(stored, forest)))
+            assert type(sources[1][1]) is type(sources[0][1])
         X = rows_of(kind, forest)
         theirs = {m: called(getattr(model, m), X) for m in METHODS if hasattr(model, m)}
         for known, source in sources:

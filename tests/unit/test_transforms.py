@@ -8,6 +8,7 @@ from typing import get_args
 
 import numpy as np
 import pytest
+from joblib.externals.loky import cpu_count
 from sklearn.ensemble import AdaBoostRegressor
 from sklearn.tree import DecisionTreeRegressor
 
@@ -20,10 +21,11 @@ from skforge.outputs.functions import FUNCTIONS, FunctionName
 from skforge.outputs.library import HOST, total
 from skforge.outputs.steps import inlier_length
 from tests.answers_of import apply_transform, decide, predict_proba
-from tests.outputs_of import XGBOOST
+from tests.outputs_of import XGBOOST, outputs_of
 from tests.refusals import error_of
 
 N = 100_000
+cpu_count(only_physical_cores=True)  # it asks another program once
 
 
 def margins(n_outputs):
@@ -192,3 +194,33 @@ def test_the_shortest_path_of_an_inlier(scale, cutoff):
     assert shortest is not None
     near = shortest + np.spacing(shortest) * np.array([-9e9, -2000, -1, 0, 1, 9e9])
     assert sklearn.inliers(near, rules, HOST).tolist() == [-1, -1, -1, 1, 1, 1]
+
+
+#: Models of every kind of output, and the names of these, if they are scikit-learn's.
+OUTPUTS = {
+    "forest of three": "identity",
+    **dict.fromkeys(("adaboost of names", "adaboost of odd"), "samme"),
+    "adaboost of values": "weighted_median",
+    "isolation": "path_length",
+    **{"gb of names": "gb_logistic", "gb of odd": "gb_softmax"},
+    **{"hist of names": "hist_logistic", "hist of odd": "hist_softmax"},
+    **{"gb, exponential": "gb_exponential", "hist of counts": "hist_exp"},
+    **{f"xgboost of {y}": "" for y in ("two", "three", "labels", "values")},
+    **{f"lightgbm of {y}": "" for y in ("names", "three", "values")},
+}
+
+
+@pytest.mark.parametrize("kind", OUTPUTS)
+def test_frontends_fill_the_outputs_of_their_library(kind):
+    kinds = pytest.importorskip("tests.kinds")  # needs all libraries
+    forest = load_forest(kinds.MODELS[kind].fitted())
+    spec = forest.outputs
+    name = OUTPUTS[kind] or spec.function
+    fitted = ["divisor", "cutoff"]
+    if name in ("samme", "path_length", "logistic"):
+        fitted.append("parameter")
+    if name == "weighted_median":
+        fitted.append("weights")
+    constants = {constant: getattr(spec, constant) for constant in fitted}
+    task, source = forest.task, forest.source
+    assert spec == outputs_of(name, task, source, forest.n_outputs, **constants)
