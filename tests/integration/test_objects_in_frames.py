@@ -6,9 +6,10 @@ from decimal import Decimal
 
 import numpy as np
 import pytest
-from sklearn import ensemble
+from sklearn.base import clone
 
 from tests.compared_calls import difference
+from tests.kinds import CLASSIFIERS, ISOLATION
 from tests.plain import plain
 
 pd = pytest.importorskip("pandas")
@@ -33,19 +34,12 @@ def _target(X):
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("gaps", [False, True])
-@pytest.mark.parametrize(
-    "kind",
-    [
-        ensemble.RandomForestClassifier,
-        ensemble.HistGradientBoostingClassifier,
-        ensemble.AdaBoostClassifier,
-        ensemble.IsolationForest,
-    ],
-)
-def test_objects_are_numbers_to_scikit_learn(kind, gaps):
+@pytest.mark.parametrize("name", ["forest", "hist", "adaboost", "isolation"])
+def test_objects_are_numbers_to_scikit_learn(name, gaps):
     X = numbers(200)
-    X[::9, 0] = np.nan if gaps and "Boost" not in kind.__name__ else 0.5
-    model = kind(random_state=0).fit(frame(X), _target(np.nan_to_num(X)))
+    X[::9, 0] = np.nan if gaps and name in ("forest", "isolation") else 0.5
+    model = {**CLASSIFIERS, "isolation": ISOLATION}[name]
+    model = clone(model).fit(frame(X), _target(np.nan_to_num(X)))
     fast = plain(model).fit(frame(X))
     odd = [None, np.nan, True, np.bool_(False), 3, 2**24 + 1, BIG, 1e300, np.inf]
     odd += [np.float32(0.1), np.int64(BIG), Decimal("0.1"), Decimal("sNaN")]

@@ -186,15 +186,20 @@ REFUSED = {
 TURNS = [0, *(pytest.param(turn, marks=pytest.mark.slow) for turn in (1, 2))]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.filterwarnings("ignore::scipy.sparse.SparseEfficiencyWarning")
 @pytest.mark.parametrize("turn", TURNS)
+@pytest.mark.parametrize("walks", [False, True], ids=["dense", "by entries"])
 @pytest.mark.parametrize("name", MODELS)
-def test_every_form_ends_as_the_source_says(name, turn):
-    """In each turn, a form meets a third of the contents, others in other models."""
+def test_every_form_ends_as_the_source_says(name, walks, turn, monkeypatch):
+    """In each turn, a form meets a third of the contents, others in other models.
+
+    Rows are made dense, or their entries alone lead to the leaves.
+    """
+    monkeypatch.setattr(SparseWalk, "pays", lambda *_: walks)
     model, fast, stored = fitted(name)
     content_refused, form_refused = REFUSED.get(name.split()[0], ("^$", "^$"))
-    answered, first = 0, turn + [*MODELS].index(name)
+    answered, first = 0, turn + walks + [*MODELS].index(name)
     for place, (content, given) in enumerate(contents(), first):
         for form, make in list(forms(given))[place % 3 :: 3]:
             for method in METHODS:
@@ -321,25 +326,6 @@ def test_files_of_lightgbm_refuse_the_number_that_is_0_in_arrays_alone():
 
 
 # ------------------------------------------------------------ answers by entries
-
-
-@pytest.mark.sampled(6)
-@pytest.mark.filterwarnings("ignore::scipy.sparse.SparseEfficiencyWarning")
-@pytest.mark.parametrize("name", [n for n in MODELS if n != "hist"])
-def test_entries_alone_lead_to_the_leaves_of_the_source(name, monkeypatch):
-    monkeypatch.setattr(SparseWalk, "pays", lambda *_: True)
-    model, *ours = fitted(name)
-    for content, given in contents():
-        for form, make in list(forms(given))[:3]:
-            for method in METHODS:
-                source = getattr(model, method, None)
-                if source is None or not hasattr(ours[0], method):
-                    continue
-                expected = outcome(source, make())
-                for fast in ours:
-                    found = outcome(getattr(fast, method), make())
-                    if "SourceNeededError" not in found:
-                        assert found[0] == expected[0], (content, form, method)
 
 
 def wide_rows(n, seed, width=2000, density=0.01):

@@ -35,7 +35,7 @@ VOTES |= {
 }
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("name", VOTES)
 def test_votes(name: str, tmp_path: Any) -> None:
     model, y = VOTES[name]
