@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -54,7 +55,7 @@ class _XGBoostRows(Source):
     rules_type = XGBoostRules
     facts = RowFacts(fill=float("nan"))
     answers = Answers(leaf_dtype="<f4")
-    _index_dtypes: Callable[[], tuple[str, ...]]
+    _index_dtypes: Callable[[Any], Sequence[str]]
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
@@ -65,14 +66,15 @@ class _XGBoostRows(Source):
         from skforge.frontends.xgboost.model import index_dtypes
 
         #: What has the names of columns, and the dtypes of categories.
-        booster = model.get_booster() if hasattr(model, "get_booster") else model
-        self._booster: Any = booster
-        self._index_dtypes = lambda: tuple(index_dtypes(booster))
+        self._booster: Any = model
+        if hasattr(model, "get_booster"):
+            self._booster = model.get_booster()
+        self._index_dtypes = index_dtypes
 
     def take_stored(self, stored: StoredModel) -> None:
         super().take_stored(stored)
         self._booster = self.rules
-        self._index_dtypes = lambda: self.rules.index_dtypes
+        self._index_dtypes = attrgetter("index_dtypes")
 
     @property
     def _names(self) -> tuple[str, ...] | None:
@@ -84,7 +86,9 @@ class _XGBoostRows(Source):
     def _categories(self) -> FrameColumns:
         names = self.forest.category_names
         integers = any(type(label) is int for labels in names for label in labels[:1])
-        dtypes = self._index_dtypes() if integers else self.rules.index_dtypes
+        dtypes = self.rules.index_dtypes
+        if integers:
+            dtypes = tuple(self._index_dtypes(self._booster))
         return FrameColumns(*about_categories(self.forest, dtypes))
 
     @classmethod
