@@ -31,7 +31,7 @@ from tests.exactness.checks import (
 )
 from tests.exactness.forests import MAKERS, forest
 from tests.exactness.sliced import sliced
-from tests.exactness.test_tiles import by_row, of_features, tiles, trained
+from tests.exactness.test_tiles import by_row, kernel_data, of_features, tiles, trained
 from tests.strategies_forest import edge_rows, random_forest
 from tests.turns import in_turns, random_test
 
@@ -215,6 +215,7 @@ def test_items_of_large_trees_are_numbered_by_32_bits(
     monkeypatch.setattr(tile_layout, "ROW_BITS", 31)
     module = compile_forest(made, SCHEDULES[name])
     assert_same_bits(raw_of(module, rows), raw, name)
+    assert kernel_data(made, SCHEDULES[name])["tiles"].size % 64 == 0
 
 
 # ------------------------------------------------------------ random forests

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from skforge import load_forest
 from skforge.compiler.driver import build_hir, lower
 from skforge.compiler.ir.lir.nodes import Prefetch
 from skforge.compiler.ir.lir.walk import statements
-from skforge.compiler.layouts.tiles import tile_rows, tiled_trees
+from skforge.compiler.layouts.tiles import tile_layout, tile_rows, tiled_trees
 from skforge.compiler.target import Target
 from skforge.forest.combine import subset
 from skforge.forest.forest import Forest
@@ -131,6 +132,16 @@ def test_large_forests_fetch_the_next_tree_ahead(
     assert_same_bits(raw_of(compile_forest(made, tiles()), rows), raw, "ahead")
     got = interpreted(subset(made, [0, 1]), tiles(15, 32), rows[:40])
     assert_same_bits(got, reference_raw(subset(made, [0, 1]), rows[:40]), "inside")
+
+
+def test_large_trees_take_wider_numbers_of_items():
+    def layout(leaves):
+        nodes = SimpleNamespace(item_offset=np.array([0, 3, 2 * leaves + 2]))
+        return tile_layout.needs_wide(nodes), tile_layout.row_bits(nodes)
+
+    small, wide, large = (False, 12), (True, 12), (True, 10)
+    found = [layout(n) for n in (65534, 65535, (1 << 20) - 2, (1 << 20) - 1)]
+    assert found == [small, wide, wide, large]
 
 
 def n_prefetches(made: Forest, schedule: Schedule, level: str) -> int:
