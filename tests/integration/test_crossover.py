@@ -118,7 +118,7 @@ def test_fit_measures_the_crossover_of_what_it_found(machines, monkeypatch):
     machines.parts.clear()
     np.testing.assert_array_equal(fast.predict(X), model.predict(X))
     assert [kind for kind, _ in machines.parts] == ["emulated"]
-    given = CompiledForest(model, target="auto", tuning="off", gpu_min_rows=7)
+    given = fast.set_params(tuning=Tuner("random", budget=0.01), gpu_min_rows=7)
     assert given.fit(X[:50]).gpu_min_rows_ == 7
 
 

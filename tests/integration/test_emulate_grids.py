@@ -365,7 +365,7 @@ def test_what_cannot_be_emulated_is_said() -> None:
 # ---------------------------------------------------------------- drawn programs
 
 
-@pytest.mark.parametrize("count", [8, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [4, pytest.param(100, marks=pytest.mark.slow)])
 def test_drawn_launches(count: int) -> None:
     @settings(max_examples=count)
     @given(grid_programs())

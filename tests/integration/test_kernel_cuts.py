@@ -43,7 +43,7 @@ KINDS = {
 
 
 @pytest.mark.sampled(6)
-@pytest.mark.parametrize("name", ["full", "deep"])
+@pytest.mark.parametrize("name", ["full", pytest.param("deep", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_cut_kernels_of_every_kind_run(kind: str, name: str) -> None:
     schedule, parts = KINDS[kind]
@@ -59,8 +59,7 @@ def test_cut_kernels_of_every_kind_run(kind: str, name: str) -> None:
         _kernel(whole, HOST, function, 300)(rows, result, 1)
 
 
-@pytest.mark.parametrize("size", [1, 130])
-@pytest.mark.parametrize("walk", [False, True])
+@pytest.mark.parametrize(("walk", "size"), [(False, 130), (True, 1)])
 def test_a_profile_has_a_line_for_each_part(walk: bool, size: int) -> None:
     made = forest("full")
     case = Case("full", None, made, rows_for("full", 200), "drawn")

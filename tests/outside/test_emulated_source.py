@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 
 from skforge.compiler import driver
 from skforge.compiler.ir.hir.nodes import Reduction
-from skforge.compiler.ir.lir.nodes import Function
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.nodes import I64, Function, Value
 from skforge.compiler.ir.lir.printer import print_lir
+from skforge.compiler.ir.lir.verifier import verify_lir
 from skforge.exceptions import CompilerError
 from skforge.gpu.codegen.emitter import emit_gpu
 from tests.exactness.checks import expected, rounding_bound
@@ -30,9 +33,10 @@ from tests.grids_by_hand import (
     tree_sum,
 )
 from tests.llvm_kernels import assert_same_bits, interpreted
-from tests.simt_server import SanitizedDevice, Sanitizer
+from tests.simt_server import Order, SanitizedDevice, Sanitizer
 from tests.simt_tools import MODES, ORDERS, TARGET, Batch, need, run_plan
-from tests.strategies_grid import GridProgram, grid_programs
+from tests.strategies_grid import grid_programs
+from tests.strategies_lir import Program, lir_programs
 
 
 def compare(got: dict[str, Any], wanted: dict[str, Any], what: str) -> None:
@@ -80,33 +84,68 @@ def test_no_barrier_of_the_text_is_idle(make: Callable[[], Made]) -> None:
 # ---------------------------------------------------------------- drawn
 
 
+def in_a_thread(program: Program) -> Program:
+    """Return the same program in a launch of one thread."""
+    one, function = Value("launched", I64), program.function
+    dims = (("block.x", Value("its thread", I64), one),)
+    region = lir.BlockRegion(dims, function.body)
+    launch = lir.Grid((("grid.x", Value("its block", I64), one),), (region,))
+    body = (lir.Let(one, lir.Const(1)), launch)
+    return Program(replace(function, body=body), program.seed)
+
+
+#: Programs of what one thread does, and of launches whose threads meet.
+DRAWN = {
+    "a thread": lir_programs(parallel=False).map(in_a_thread),
+    "launches": grid_programs(),
+}
+
+
 @lru_cache(maxsize=2)
-def drawn(count: int) -> tuple[GridProgram, ...]:
+def drawn(kind: str, count: int) -> tuple[Program, ...]:
     """Return programs, always the same, to be compiled all at once."""
     found = []
 
     @settings(
-        max_examples=count, derandomize=True, database=None, phases=[Phase.generate]
+        max_examples=count,
+        derandomize=True,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=[*HealthCheck],
     )
-    @given(grid_programs())
-    def collect(program: GridProgram) -> None:
+    @given(DRAWN[kind])
+    def collect(program: Program) -> None:
         found.append(program)
 
     collect()
     return tuple(found)
 
 
-@pytest.mark.parametrize("count", [8, pytest.param(20, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("sanitize", ["address", "thread"])
-def test_drawn_functions_do_nothing_undefined(sanitize: Sanitizer, count: int) -> None:
+@pytest.mark.parametrize(
+    ("kind", "sanitize", "count", "orders"),
+    [
+        ("a thread", None, 40, ORDERS[:1]),
+        ("launches", "address", 8, ORDERS[2:]),
+        ("launches", "thread", 8, ORDERS[2:]),
+        pytest.param("launches", "address", 20, ORDERS[2:], marks=pytest.mark.slow),
+        pytest.param("launches", "thread", 20, ORDERS[2:], marks=pytest.mark.slow),
+        pytest.param("launches", None, 40, ORDERS, marks=pytest.mark.slow),
+    ],
+)
+def test_drawn_functions_do_nothing_undefined(
+    kind: str, sanitize: Sanitizer | None, count: int, orders: tuple[Order, ...]
+) -> None:
     need(sanitize)
-    programs = drawn(count)
+    programs = drawn(kind, count)
+    for program in programs:
+        verify_lir(program.function)
     with Batch([program.function for program in programs], sanitize) as batch:
         for number, program in enumerate(programs):
             args = program.arguments()
             wanted = interpreted(program.function, args)
             what = f"{sanitize}\n{print_lir(program.function)}"
-            compare(batch.run(number, args, 1), wanted, what)
+            for order in orders:
+                compare(batch.run(number, args, order), wanted, what)
 
 
 # ---------------------------------------------------------------- schedules

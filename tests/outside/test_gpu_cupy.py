@@ -8,14 +8,18 @@ import re
 import shutil
 import sys
 import weakref
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import joblib
 import numpy as np
 import pytest
+from sklearn import ensemble
+from sklearn.base import clone
 
 import skforge
 from skforge import CompiledForest, Schedule, Target, compile_forest
@@ -29,7 +33,6 @@ from skforge.gpu.runtime import kernel as gpu_runtime
 from skforge.gpu.runtime import on_device
 from skforge.modules.auto import GPU_MIN_ROWS, AutoModule
 from skforge.runtime import object_cache
-from skforge.tuning import Tuner
 from skforge.tuning.measure.measure import KernelMeasurer
 from tests.exactness.checks import assert_same_bits, expected
 from tests.exactness.forests import forest
@@ -365,21 +368,29 @@ def test_integers_are_cast_there_as_lightgbm_casts_them(cupy) -> None:
 # ---------------------------------------------------------------- the estimator
 
 
-def _models():
-    from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+def forest_of_trees(kind: str = "Classifier") -> Any:
+    made = getattr(ensemble, f"RandomForest{kind}")(8, max_depth=4, random_state=0)
+    return made.fit(X, y)
 
-    yield RandomForestClassifier(8, max_depth=4, random_state=0).fit(X, y)
-    yield RandomForestRegressor(8, max_depth=4, random_state=0).fit(X, y)
+
+def of_xgboost(kind: str, labels: np.ndarray = y) -> Any:
     xgboost = pytest.importorskip("xgboost")
-    yield xgboost.XGBClassifier(n_estimators=6, max_depth=3).fit(X, y)
-    yield xgboost.XGBClassifier(n_estimators=6, max_depth=3).fit(X, y > 0)
-    yield xgboost.XGBRegressor(n_estimators=6, max_depth=3).fit(X, y)
+    return getattr(xgboost, f"XGB{kind}")(n_estimators=6, max_depth=3).fit(X, labels)
+
+
+MODELS = {
+    "classes": forest_of_trees,
+    "numbers": lambda: forest_of_trees("Regressor"),
+    "XGBoost's classes": lambda: of_xgboost("Classifier"),
+    "XGBoost's two classes": lambda: of_xgboost("Classifier", y > 0),
+    "XGBoost's numbers": lambda: of_xgboost("Regressor"),
+}
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("number", range(5))
-def test_estimators_answer_on_the_device(cupy, number: int) -> None:
-    model = [*_models()][number]
+@pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
+def test_estimators_answer_on_the_device(cupy, make: Callable[[], Any]) -> None:
+    model = make()
     fast = CompiledForest(model, target="cuda", schedule=DIRECT).fit(X)
     assert_same_bits(fast.predict(X), model.predict(X), "host")
     there = fast.predict(Array(X))
@@ -393,38 +404,31 @@ def test_estimators_answer_on_the_device(cupy, number: int) -> None:
 
 
 def test_sample_rows_may_be_on_a_device(cupy) -> None:
-    model = next(_models())
+    model = forest_of_trees()
     fast = CompiledForest(model, target="cuda", batch_sizes=SIZES).fit(Array(X))
     assert_same_bits(fast.predict_proba(X), model.predict_proba(X), "fit")
 
 
 def test_what_is_only_computed_on_the_host_says_so(cupy) -> None:
-    from sklearn.ensemble import GradientBoostingClassifier, RandomForestClassifier
-
-    boosted = GradientBoostingClassifier(n_estimators=5).fit(X, y > 0)
+    boosted = ensemble.GradientBoostingClassifier(n_estimators=5).fit(X, y > 0)
     fast = CompiledForest(boosted, target="cuda", batch_sizes=SIZES).fit(X)
     with pytest.raises(UnsupportedModelError, match=r"expit.*call predict_raw"):
         fast.predict_proba(Array(X))
     scores, labels = fast.decision_function(Array(X)), fast.predict(Array(X))
     assert_same_bits(scores.get(), boosted.decision_function(X), "scores")
     assert_same_bits(labels.get(), boosted.predict(X), "labels")
-    named = RandomForestClassifier(5).fit(X, np.array(["a", "b", "c"])[y])
+    named = ensemble.RandomForestClassifier(5).fit(X, np.array(["a", "b", "c"])[y])
     with pytest.raises(UnsupportedModelError, match="labels of this model are not num"):
         CompiledForest(named, target="cuda", batch_sizes=SIZES).fit(X).predict(Array(X))
 
 
 def test_models_whose_members_are_compiled_take_rows_of_the_host_only(cupy) -> None:
     """Leaves of the first member were returned for those of the whole model."""
-    from sklearn.ensemble import (
-        BaggingRegressor,
-        GradientBoostingRegressor,
-        RandomForestRegressor,
-    )
-
-    forest = RandomForestRegressor(2, max_depth=2, random_state=0)
+    first = ensemble.RandomForestRegressor(2, max_depth=2, random_state=0)
+    boosted = ensemble.GradientBoostingRegressor(n_estimators=2, random_state=0)
     for model in (
-        GradientBoostingRegressor(n_estimators=2, init=forest, random_state=0),
-        BaggingRegressor(GradientBoostingRegressor(n_estimators=2), n_estimators=2),
+        clone(boosted).set_params(init=first),
+        ensemble.BaggingRegressor(boosted, n_estimators=2),
     ):
         model.fit(X, X[:, 0])
         fast = CompiledForest(model, target="cuda", batch_sizes=SIZES).fit(X)
@@ -481,14 +485,14 @@ def test_threads_share_the_copies_to_pinned_memory(cupy, monkeypatch) -> None:
 
 
 def test_answers_by_tree_take_rows_of_the_host_only(cupy) -> None:
-    fast = CompiledForest(next(_models()), target="cuda", batch_sizes=SIZES).fit(X)
+    fast = CompiledForest(forest_of_trees(), target="cuda", batch_sizes=SIZES).fit(X)
     for call in (fast.predict_per_tree, fast.predict_contribs):
         with pytest.raises(InvalidInputError, match="need rows in host memory"):
             call(Array(X))
 
 
 def test_auto_keeps_both_and_moves_the_crossover(cupy) -> None:
-    model = next(_models())
+    model = forest_of_trees()
     fast = CompiledForest(model, tuning="off", batch_sizes=SIZES).fit(X)
     assert fast.gpu_min_rows_ == GPU_MIN_ROWS
     assert fast.target_.kind == "cuda"
@@ -513,7 +517,7 @@ def test_auto_keeps_both_and_moves_the_crossover(cupy) -> None:
 
 
 def test_the_summary_of_two_machines(cupy) -> None:
-    compiled = CompiledForest(next(_models()), tuning="off", batch_sizes=SIZES).fit(X)
+    compiled = CompiledForest(forest_of_trees(), tuning="off", batch_sizes=SIZES).fit(X)
     summary = compiled.summary()
     rows = summary.gpu_min_rows
     assert rows == GPU_MIN_ROWS
@@ -524,26 +528,6 @@ def test_the_summary_of_two_machines(cupy) -> None:
     sizes = [time.n_rows for time in compiled.summary(X, batch_sizes=[1, rows]).times]
     assert sizes == [1, rows]
     assert len(repr(compiled._compiled().module).splitlines()) == 2
-
-
-@pytest.mark.filterwarnings("ignore:A budget of")
-def test_auto_measures_where_the_gpu_takes_over(cupy, monkeypatch) -> None:
-    from skforge.modules import auto as module_auto
-
-    monkeypatch.setattr(module_auto, "TRIED_ROWS", (16, 32, 64))
-    seconds = {("gpu", n): 1.0 for n in (16, 32, 64)}
-    seconds |= {("cpu", 16): 0.5, ("cpu", 32): 1.5, ("cpu", 64): 3.0}
-    monkeypatch.setattr(
-        module_auto,
-        "_seconds",
-        lambda module, rows: seconds[
-            "gpu" if module.target.is_gpu else "cpu", len(rows)
-        ],
-    )
-    search = {"tuning": Tuner(budget=0.2), "batch_sizes": [1, 64]}
-    assert CompiledForest(next(_models()), **search).fit(X).gpu_min_rows_ == 32
-    given = CompiledForest(next(_models()), gpu_min_rows=7, **search).fit(X)
-    assert given.gpu_min_rows_ == 7
 
 
 @pytest.mark.parametrize("graphs", [True, False])
@@ -567,7 +551,7 @@ def test_a_search_times_kernels_and_no_copies(cupy, graphs: bool) -> None:
 
 
 def test_a_table_of_both_kinds(cupy) -> None:
-    model = next(_models())
+    model = forest_of_trees()
     table = {(1, 63): "xgboost", (64, None): "tahoe-direct"}
     fast = CompiledForest(model, schedule=table).fit(X)
     assert fast.gpu_min_rows_ == 64
@@ -584,7 +568,7 @@ def test_a_table_of_both_kinds(cupy) -> None:
 def test_artifacts_of_both_load_with_and_without_a_gpu(
     cupy, monkeypatch, tmp_path
 ) -> None:
-    model = next(_models())
+    model = forest_of_trees()
     fast = CompiledForest(model, gpu_min_rows=50, batch_sizes=SIZES).fit(X)
     joblib.dump(fast, tmp_path / "a.joblib")
     skforge.save(fast, tmp_path / "a.skforge")
@@ -616,7 +600,7 @@ def test_no_driver(cupy) -> None:
     cupy.runtime_error = RuntimeError("cudaErrorInsufficientDriver")
     with pytest.raises(TargetError, match="finds no GPU, or no driver for it: cudaErr"):
         compile_forest(forest("scalar"), target="cuda")
-    assert CompiledForest(next(_models())).fit(X).target_.kind == "cpu"
+    assert CompiledForest(forest_of_trees()).fit(X).target_.kind == "cpu"
 
 
 def test_a_driver_older_than_the_compiler(cupy, monkeypatch) -> None:
@@ -670,7 +654,8 @@ def test_after_a_fork(cupy, monkeypatch) -> None:
 
 
 def test_auto_stays_on_the_cpu_after_a_fork(cupy, monkeypatch) -> None:
-    fast = CompiledForest(next(_models()), tuning="off", gpu_min_rows=10).fit(X)
+    how = {"tuning": "off", "batch_sizes": SIZES}
+    fast = CompiledForest(forest_of_trees(), gpu_min_rows=10, **how).fit(X)
     pid = os.getpid()
     monkeypatch.setattr(os, "getpid", lambda: pid + 1)
     cupy.log.clear()
