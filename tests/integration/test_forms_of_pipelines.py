@@ -259,7 +259,7 @@ def test_arrays_and_lists_with_texts(kind: str) -> None:
     np.testing.assert_array_equal(fast.predict_proba(rows), expected)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", FORMS)
 def test_fit_of_a_loaded_pipeline_takes_what_its_predict_takes(name, tmp_path):
     model = fitted("median", "forest")
@@ -368,7 +368,7 @@ def dated(unit: str) -> Any:
     return FRAME.assign(when=dates.astype(f"M8[{unit}]"), end=dates[::-1])
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 @pytest.mark.parametrize(
     "step",

@@ -297,19 +297,19 @@ def test_whole_numbers_that_overflow_in_a_table(tmp_path, function, kind, alone)
     fast = plain(model).fit(X)
     stored = saved(fast, tmp_path)
     others = ("float64", "uint8", "int64") if alone else WHOLE  # as "b" passes through
-    for first, second in product(WHOLE, others):
+    for turn, (first, second) in enumerate(product(WHOLE, others)):
         some = {
             "a": np.array(WHOLE[first], first),
             "b": np.array(WHOLE[second], second),
         }
-        for n in (1, 4):
-            rows = table_of(kind, {name: x[-n:] for name, x in some.items()})
-            try:
-                expected = model.predict(rows)
-            except (KeyError, ValueError):  # no adapter of scikit-learn's for pyarrow
-                assert kind == "arrow"
-                continue
-            assert np.array_equal(fast.predict(rows), expected), (first, second, n)
-            with suppress(SourceNeededError):
-                assert np.array_equal(stored.predict(rows), expected)
-    assert fast.counters()["library"]["calls"] < 2 * len(WHOLE) * len(others)
+        n = 4 if turn % 2 else 1
+        rows = table_of(kind, {name: x[-n:] for name, x in some.items()})
+        try:
+            expected = model.predict(rows)
+        except (KeyError, ValueError):  # no adapter of scikit-learn's for pyarrow
+            assert kind == "arrow"
+            continue
+        assert np.array_equal(fast.predict(rows), expected), (first, second, n)
+        with suppress(SourceNeededError):
+            assert np.array_equal(stored.predict(rows), expected)
+    assert fast.counters()["library"]["calls"] < len(WHOLE) * len(others)
