@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 #: CPU seconds for each tree and each node: reading, one kernel, entries, comparing
-#: (Zen 4); and for imports, before the first model.
+#: (Zen 4); and for imports of compiled bytecode, before the first model.
 _A_TREE, _A_NODE = 4e-4, 8e-6
-_IMPORTS = 0.9
+_IMPORTS = 0.3
 
 
 def seconds_to_compile(model: Any, is_ready: bool) -> float:

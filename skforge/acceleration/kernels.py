@@ -42,7 +42,7 @@ _LATER = (
 
 
 def prepare() -> None:
-    """Import what reads and compiles models: 0.8 s that no call has to wait for."""
+    """Import what reads and compiles models: 0.3 s that no call has to wait for."""
     for name in _LATER:
         import_module(name)
     Target.host()

@@ -181,4 +181,4 @@ def test_the_time_to_compile_counts_the_trees_of_each_library() -> None:
     ]:
         seconds = 3 * 4e-4 + count * 8e-6
         assert seconds_to_compile(model, True) == pytest.approx(seconds), model
-        assert seconds_to_compile(model, False) == pytest.approx(0.9 + seconds)
+        assert seconds_to_compile(model, False) == pytest.approx(0.3 + seconds)
