@@ -349,7 +349,6 @@ ODD_ROWS = np.array(
 )[:, np.newaxis]
 
 
-@pytest.mark.sampled(8)
 @pytest.mark.parametrize("mode", ["LEQ", "LT", "GTE", "GT", "EQ", "NEQ"])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 0.0, -0.0])
 def test_odd_thresholds(mode, value):

@@ -362,11 +362,12 @@ def test_float32_rows_beside_float64_thresholds():
     check(model, narrow)
 
 
-def test_unchecked_missing_values_go_right():
+@pytest.mark.parametrize("share", [1 / 3, 2 / 3])
+def test_unchecked_missing_values_go_right(share):
     """Its walk ignores what its trees say of missing values; ``apply`` does not."""
     X, _ = data()
     X[:, 0] = np.arange(N)
-    model = GradientBoostingRegressor(n_estimators=5).fit(X, np.arange(N) > N / 3)
+    model = GradientBoostingRegressor(n_estimators=5).fit(X, np.arange(N) > N * share)
     rows = X.copy()
     rows[:, 0] = np.nan
     with config_context(assume_finite=True):

@@ -208,8 +208,9 @@ def fault_of(place, value, error=InvalidModelError, name="3.2.0-logistic.json"):
           for name, what in (
               ("left_children", "an integer"), ("split_indices", "an integer"),
               ("split_conditions", "a number"))),
-        *((f"tree.{name}", [1.0] * 6, f"{name} of tree 1 has length 6 for 7 nodes")
-          for name in ("base_weights", "loss_changes", "parents", "sum_hessian")),
+        *((f"tree.{name}", [1.0] * n, f"{name} of tree 1 has length {n} for 7 nodes")
+          for name in ("base_weights", "loss_changes", "parents", "sum_hessian")
+          for n in (6, 8)),
         *(("model.trees.0.id", value,
            f"id of trees[{2 if value == 2 else 0}] is {value!r}, which is not a "
            "number from 0 to 2 or is the id of another tree")
