@@ -652,19 +652,6 @@ def test_a_file_with_a_missing_category_is_refused(tmp_path, capsys):
     assert "row 8 of column 'city' has None" in said
 
 
-def test_partitions_of_dask():
-    dask = pytest.importorskip("dask.dataframe")
-    from skforge.distributed.dask import predict
-
-    frame, y = make_frame()
-    model = train(frame=frame, y=y, max_ctr_complexity=2)
-    fast = plain(model).fit(frame)
-    for rows in (frame, frame.astype({"city": "category"})):
-        parts = dask.from_pandas(rows, npartitions=3)
-        answer = predict(fast, parts).compute()
-        np.testing.assert_array_equal(answer, model.predict(frame))
-
-
 def test_random_models_and_rows():
     for seed in range(3):
         outcome = random_categories.attempt(seed)

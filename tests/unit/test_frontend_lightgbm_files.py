@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
-from skforge.forest.arrays import Comparison
 from skforge.forest.reference import draw_rows, reference_leaves, reference_raw
 from skforge.frontends import load_forest
 from skforge.frontends.lightgbm.model import _atof
@@ -416,15 +415,6 @@ def test_announced_sizes_allocate_nothing():
 )
 def test_numbers_as_lightgbm_reads_them(text, value):
     np.testing.assert_equal(_atof(text), value)
-
-
-def test_a_category_beyond_every_set_is_in_none():
-    forest = load_forest(DATA / "4.7.0-categories.txt")
-    tested = forest.feature[forest.comparison == Comparison.IN][0]
-    rows = np.zeros((4, forest.n_features))
-    rows[:, tested] = [1e9, -1, np.nan, np.inf]
-    leaves = reference_leaves(forest, rows)
-    assert (leaves == leaves[0]).all()
 
 
 NAMES = (

@@ -313,18 +313,6 @@ def test_dart_follows_predict_for_boosters_and_inplace_predict_for_wrappers():
     assert (by_booster != by_wrapper).any() == (VERSION < (3, 3))
 
 
-def test_pruned_nodes_are_left_out():
-    X, rng = make_rows()
-    booster = train(X, rng.normal(size=N), tree_method="exact", gamma=3.0, max_depth=7)
-    trees = json.loads(booster.save_raw("json"))["learner"]["gradient_booster"][
-        "model"
-    ]["trees"]
-    deleted = sum(int(tree["tree_param"]["num_deleted"]) for tree in trees)
-    total = sum(int(tree["tree_param"]["num_nodes"]) for tree in trees)
-    assert deleted > 0
-    assert check_booster(booster, X).n_nodes == total - deleted
-
-
 def test_predicates_are_shared_and_covers_kept():
     X, rng = make_rows(missing=0)
     forest = load_forest(train(X.round(0), rng.normal(size=N), 20))
