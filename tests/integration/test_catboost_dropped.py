@@ -2,7 +2,6 @@
 
 import pickle
 import sys
-import warnings
 import zipfile
 
 import joblib
@@ -179,19 +178,3 @@ def test_wheels_need_no_dropped_column(categories, tmp_path, monkeypatch):
         assert same(homes.predict(rows.iloc[0].to_dict()), expected[:1])
     if not categories:
         assert same(homes.predict(frame.to_numpy()), expected)
-
-
-@pytest.mark.parametrize("categories", [False, True])
-@pytest.mark.parametrize("saved", [False, True])
-def test_arrow_tables_that_skforge_alone_reads(categories, saved, tmp_path):
-    """They are not compared, and answered; by ``save``, raw scores were."""
-    arrow = pytest.importorskip("pyarrow").Table
-    model, frame, expected = trained(categories)
-    live = plain(model).fit(frame)
-    if saved:
-        skforge.save(live, tmp_path / "model.skforge")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for names in (NAMES, ["age", "city", "pay"]):
-            table = arrow.from_pydict(frame[names].to_dict("list"))
-            assert same(live.predict(table), expected)
