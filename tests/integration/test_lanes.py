@@ -17,6 +17,7 @@ from skforge.forest.forest import Forest
 from skforge.forest.reference import reference_raw
 from skforge.modules.compiled import compile_forest
 from skforge.schedule.families import lanes_schedule
+from tests.exactness.checks import interpreted
 from tests.exactness.forests import drawn, forest_of, tree
 from tests.llvm_kernels import targets
 from tests.strategies_forest import edge_rows
@@ -126,6 +127,8 @@ def test_whole_thresholds_need_no_search(n_features: int, target: str) -> None:
     module = compile_forest(made, lanes_schedule(), targets()[target])
     wanted = reference_raw(made, rows)[:, 0]
     np.testing.assert_array_equal(module.predict_raw(rows), wanted)
+    found = interpreted(made, lanes_schedule(), rows[-2:], target=targets()[target])
+    np.testing.assert_array_equal(found[:, 0], wanted[-2:])
     wide = replace(made, n_features=2000)  # most columns are not tested
     assert lanes.first_whole(wide) == 2000
     assert lanes.refusal(wide) is None
