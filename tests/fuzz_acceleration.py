@@ -35,14 +35,14 @@ import sklearn
 import xgboost as xgb
 from sklearn import ensemble
 from sklearn.base import clone
-from sklearn.calibration import CalibratedClassifierCV
 from sklearn.decomposition import PCA
-from sklearn.impute import SimpleImputer
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MinMaxScaler, StandardScaler
+from sklearn.preprocessing import StandardScaler
 
 from tests.forms import COLUMNS, NUMBERS, framed, with_value
+from tests.kinds import MODELS, WRAPPERS, Kind
+from tests.kinds_of_pipelines import PIPELINES
 
 METHODS = ("predict", "predict_proba", "decision_function", "score_samples")
 SEED = {"random_state": 0}
@@ -59,56 +59,35 @@ class Same(xgb.XGBClassifier):
     pass
 
 
-def _forests(random: Random) -> list[Any]:
-    few = {"n_estimators": int(random.integers(1, 6)), **SEED}
-    deep: dict[str, Any] = {**few, "max_depth": int(random.integers(1, 5))}
-    return [
-        ensemble.RandomForestClassifier(**deep),
-        ensemble.RandomForestClassifier(warm_start=True, **deep),
-        ensemble.ExtraTreesClassifier(**deep, class_weight="balanced"),
-        ensemble.GradientBoostingClassifier(**deep),
-        ensemble.HistGradientBoostingClassifier(max_iter=5, **SEED),
-        ensemble.AdaBoostClassifier(**few),
-        ensemble.IsolationForest(**few),
-        Doubled(**deep),
-    ]
-
-
-def _others(random: Random) -> list[Any]:
-    few = {"n_estimators": int(random.integers(1, 6))}
-    forest = ensemble.RandomForestClassifier(**few, **SEED)
-    return [
-        make_pipeline(StandardScaler(), forest),
-        make_pipeline(
-            SimpleImputer(), ensemble.HistGradientBoostingClassifier(max_iter=4)
-        ),
-        make_pipeline(MinMaxScaler(), xgb.XGBClassifier(**few, n_jobs=1)),
-        make_pipeline(PCA(2), forest),
-        ensemble.VotingClassifier([("a", forest), ("b", clone(forest))], voting="soft"),
-        CalibratedClassifierCV(forest, cv=2),
-        GridSearchCV(forest, {"max_depth": [1, 3]}, cv=2),
-        xgb.XGBClassifier(**few, n_jobs=1, base_score=0.4),
-        xgb.XGBClassifier(**few, n_jobs=1, booster="dart"),
-        xgb.XGBRFClassifier(**few, n_jobs=1),
-        Same(**few, n_jobs=1),
-        lgb.LGBMClassifier(**few, verbose=-1, n_jobs=1, min_child_samples=3),
-        catboost.CatBoostClassifier(iterations=few["n_estimators"], **CAT),
-    ]
-
-
-def _regressors(random: Random) -> list[Any]:
-    few = {"n_estimators": int(random.integers(1, 6))}
-    return [
-        ensemble.RandomForestRegressor(**few, **SEED),
-        ensemble.GradientBoostingRegressor(**few, **SEED),
-        ensemble.HistGradientBoostingRegressor(max_iter=4, loss="poisson"),
-        ensemble.AdaBoostRegressor(**few, **SEED),
-        xgb.XGBRegressor(**few, n_jobs=1),
-        xgb.XGBRFRegressor(**few, n_jobs=1),
-        lgb.LGBMRegressor(**few, verbose=-1, n_jobs=1, min_child_samples=3),
-        catboost.CatBoostRegressor(iterations=few["n_estimators"], **CAT),
+FOREST = ensemble.RandomForestClassifier(3, max_depth=4, **SEED)
+#: Models that the tables of kinds lack: classifiers, and regressors.
+OWN: dict[bool, list[Any]] = {
+    False: [
+        Doubled(3, **SEED),
+        Same(n_estimators=3, n_jobs=1),
+        clone(FOREST).set_params(warm_start=True, class_weight="balanced"),
+        make_pipeline(PCA(2), FOREST),
+        GridSearchCV(FOREST, {"max_depth": [1, 3]}, cv=2),
+        catboost.CatBoostClassifier(iterations=3, **CAT),
+    ],
+    True: [
+        xgb.XGBRFRegressor(n_estimators=3, n_jobs=1),
+        catboost.CatBoostRegressor(iterations=3, **CAT),
         catboost.CatBoost({"iterations": 3, **CAT}),
-    ]
+    ],
+}
+
+
+def _of_table(table: dict[str, Kind]) -> dict[bool, list[Any]]:
+    """Return the classifiers of a table of kinds, and the regressors of one target."""
+    plain = [kind for kind in table.values() if not kind.fit and kind.part is None]
+    return {
+        False: [kind.model for kind in plain if kind.y in ("two", "three")],
+        True: [kind.model for kind in plain if kind.y == "values"],
+    }
+
+
+GROUPS = [*map(_of_table, (MODELS, MODELS, WRAPPERS, PIPELINES)), OWN]
 
 
 def _data(random: Random) -> Any:
@@ -122,14 +101,14 @@ def draw_model(random: Random) -> Any:
     by_name = random.random() < 0.4
     rows = pd.DataFrame(X, columns=COLUMNS) if by_name else X
     value = np.abs(X[:, 0] + X[:, 1] * X[:, 2])
-    kinds = int(random.integers(6))
-    if kinds == 0:
-        return pick(random, _regressors(random)).fit(rows, value)
-    if kinds == 1:
+    sort = int(random.integers(6))
+    if sort == 1:
         return _booster(random, rows, value)
+    model = clone(pick(random, pick(random, GROUPS)[sort == 0]))
+    if sort == 0:
+        return model.fit(rows, value)
     classes = int(random.integers(2, 4))
     labels: Any = np.digitize(value, np.quantile(value, [0.5, 0.8][: classes - 1]))
-    model = pick(random, _forests(random) if kinds < 4 else _others(random))
     if "xgb" not in type(model).__module__ and "steps" not in vars(model):
         labels = pick(random, [labels, labels, labels + 3, np.array([*"xyz"])[labels]])
     return model.fit(rows, labels)
