@@ -70,7 +70,6 @@ def attempt(
 ) -> Outcome:
     """Draw models from numbers until one can be compiled; compare it."""
     random = np.random.default_rng(numbers)
-
     choose = chooser(random)
     outcome = Outcome()
     for _ in range(TRIES):

@@ -50,7 +50,6 @@ def compare(numbers: Sequence[int], n_forms: int = 8) -> Outcome:
     import catboost
 
     random, outcome = np.random.default_rng(numbers), Outcome()
-
     choose = chooser(random)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")

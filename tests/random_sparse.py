@@ -33,7 +33,6 @@ SIZES = (1, 5, 64, 300)
 def compare(numbers: Sequence[int], n_forms: int = 8) -> Outcome:
     """Draw a model from numbers, and compare its calls on ``n_forms`` drawn rows."""
     random, outcome = np.random.default_rng(numbers), Outcome()
-
     choose = chooser(random)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 
 import skforge
@@ -42,7 +43,6 @@ STAGES = "staged_predict", "staged_predict_proba", "staged_decision_function"
 def attempt(seed: int) -> Outcome:
     """Draw a model from a number, and compare its calls."""
     random, outcome = np.random.default_rng([seed, 5]), Outcome()
-
     choose = chooser(random)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
@@ -206,14 +206,13 @@ def _rows(drawn: Drawn, rows: Rows) -> tuple[str, Any]:
     """Draw rows that the model itself takes, too."""
     while True:
         word, found = rows.draw()
-        kind = type(found).__module__.partition(".")[0]
-        if is_mapped(found) or (kind == "polars" and "CatBoost" in drawn.how):
+        of_polars = isinstance(found, (pl.DataFrame, pl.LazyFrame))
+        if is_mapped(found) or (of_polars and "CatBoost" in drawn.how):
             continue  # numbers in place of categories end the process
-        cut = len(found) // 2 if hasattr(found, "__len__") else 0
-        if kind == "polars" and cut:
-            found = found[:cut].vstack(found[cut:])  # chunks
-        elif kind == "pyarrow" and cut:
-            found = pa.concat_tables([found[:cut], found[cut:]])
+        if isinstance(found, pl.DataFrame):
+            found = found[:1].vstack(found[1:])  # chunks
+        elif isinstance(found, pa.Table):
+            found = pa.concat_tables([found[:1], found[1:]])
         return word, found
 
 
