@@ -226,6 +226,11 @@ class Source:
         return self.origin.model
 
     @property
+    def index_dtypes(self) -> tuple[str, ...]:
+        """By column, the dtype that XGBoost's categories must have; () for any."""
+        return ()
+
+    @property
     def class_name(self) -> str:
         return self.origin.class_name
 
@@ -385,7 +390,10 @@ class Source:
 
         Without a live model, raise an error for rows that are declined.
         """
-        return self.origin.rows(self, X, method)
+        rows = self.tried(X, method)
+        if rows is None:
+            self.origin.decline(self, X, method)
+        return rows
 
     def tried(self, X: Any, method: str) -> Any:
         return self.origin.tried(self, X, method)

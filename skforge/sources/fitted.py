@@ -44,8 +44,7 @@ def model_of(wrapper: Any) -> Any:
 def keep_model(wrapper: Any, model: Any) -> None:
     """Keep a fitted model, or what is stored of one, where :func:`model_of` looks."""
     names = ["estimator_", "_stored"]
-    name = names.pop(isinstance(model, StoredModel))
-    setattr(wrapper, name, model)
+    wrapper.__dict__[names.pop(isinstance(model, StoredModel))] = model
     wrapper.__dict__.pop(names[0], None)
 
 

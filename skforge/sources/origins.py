@@ -46,25 +46,20 @@ class FromFile:
         """Let an adapter take what it needs of the model."""
         source.take_live(self.held)
 
-    # ------------------------------------------------------------------ rows
-
-    def rows(self, source: Any, X: Any, method: str) -> Any:
-        return source.tried(X, method)
+    def decline(self, source: Any, X: Any, method: str) -> None:
+        """Raise an error about declined rows, unless the model is called with them."""
 
     def tried(self, source: Any, X: Any, method: str) -> Any:
         return source._rows(X, method)
 
     def twin(self, source: Any, form: Any) -> Any:
         """Return an adapter with a forest for another form of rows, or None."""
-        return None
 
     def refuse_mappings(self, source: Any, mappings: Mappings, X: Any) -> None:
         """Raise an error about a value that certainly no frame helps to read."""
 
     def check_fitted(self) -> None:
-        pass
-
-    # --------------------------------------------------------------- answers
+        """Raise the library's error if somebody has taken a live model apart."""
 
     def call(self, source: Any, method: str, X: Any, params: Mapping[str, Any]) -> Any:
         return source._call(method, X, **params)
@@ -94,8 +89,6 @@ class FromFile:
     def method(self, source: Any, name: str) -> Callable[[Any], Any] | None:
         """Return the library's function of users' rows that answers as a method."""
         return None
-
-    # ------------------------------------------------------------- arguments
 
     def leave(self, error: Exception) -> None:
         """Raise an error, unless the model itself is to say what is wrong."""
@@ -202,13 +195,11 @@ class Stored(FromFile):
     def give(self, source: Any) -> None:
         source.take_stored(self.held)
 
-    def rows(self, source: Any, X: Any, method: str) -> Any:
-        rows = source.tried(X, method)
-        if rows is None and self.held.answer_to_no_rows(X, method) is None:
+    def decline(self, source: Any, X: Any, method: str) -> None:
+        if self.held.answer_to_no_rows(X, method) is None:
             from skforge.sources.stored_model.declined import decline
 
             decline(source, X, method)
-        return rows
 
     def tried(self, source: Any, X: Any, method: str) -> Any:
         X = source._of_batch(X) if kind_of(X) == "batch" else X

@@ -84,7 +84,10 @@ def row_spec(model: Any) -> RowSpec:
         return _of_stored(inner, names)
     if forest is not None and not _has_steps(inner):
         spec = _of_forest(forest, names)
-        return replace(spec, index_dtypes=_index_dtypes(inner, spec.categories))
+        if not any(type(names[0]) is int for names in spec.categories.values()):
+            return spec
+        dtypes = enumerate(source_of(inner, forest).index_dtypes)
+        return replace(spec, index_dtypes={i: dtype for i, dtype in dtypes if dtype})
     width = getattr(inner, "n_features_in_", None)
     if width is None:
         raise InvalidInputError(
@@ -102,17 +105,6 @@ def _has_steps(model: Any) -> bool:
     if is_wrapper(model):
         return any(_has_steps(unwrap(member)) for member in fitted_members(model))
     return is_pipeline(model)
-
-
-def _index_dtypes(model: Any, categories: Mapping[int, Any]) -> dict[int, str]:
-    """Return the dtypes of XGBoost's categories that are whole numbers."""
-    known = getattr(getattr(model, "rules", None), "index_dtypes", ())
-    whole = any(type(names[0]) is int for names in categories.values())
-    if whole and hasattr(model, "get_booster"):
-        from skforge.frontends.xgboost.model import index_dtypes
-
-        known = index_dtypes(model.get_booster())
-    return {column: dtype for column, dtype in enumerate(known) if dtype}
 
 
 def _of_forest(forest: Forest, names: tuple[str, ...] | None) -> RowSpec:

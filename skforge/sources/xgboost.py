@@ -95,9 +95,13 @@ class _XGBoostRows(Source):
     def rules_of(cls, model: Any) -> XGBoostRules:
         return XGBoostRules()
 
+    @property
+    def index_dtypes(self) -> tuple[str, ...]:
+        return tuple(self._categories.index_dtypes)
+
     def kept_rules(self) -> XGBoostRules:
-        dtypes = tuple(self._categories.index_dtypes)
-        return replace(self.rules, feature_names=self._names, index_dtypes=dtypes)
+        how = {"feature_names": self._names, "index_dtypes": self.index_dtypes}
+        return replace(self.rules, **how)
 
     def reading(self) -> plain.Reading:
         """Compare a frame's names with those at `fit`, if both sides have names."""
