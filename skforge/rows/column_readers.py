@@ -128,19 +128,19 @@ class _ColumnReader:
         return places
 
     def read(
-        self, parts: Iterable[tuple[Any, _Plan | list[int]]], n_rows: int
+        self, parts: Iterable[tuple[Any, _Plan | None]], n_rows: int
     ) -> ReadColumns | None:
-        """Read blocks as planned, and columns to their places; None for others."""
+        """Read blocks as planned, and columns with their places; None for others."""
         read = ReadColumns(np.zeros((n_rows, self._width)), [], [], [])
         for values, plan in parts:
-            if isinstance(plan, list):
-                places, columns = plan, values
+            if plan is None:
+                pairs = values
             elif plan.number is None:
                 columns = values[plan.taken] if values.ndim > 1 else [values]
                 read.others.extend(zip(plan.places, columns, strict=True))
                 continue
             elif plan.dtype is OBJECT:
-                places, columns = plan.places, values[plan.taken].tolist()
+                pairs = zip(plan.places, values[plan.taken].tolist(), strict=True)
             elif type(values) is np.ndarray:
                 part = values[plan.taken]
                 read.rows[:, plan.to] = part.T
@@ -148,8 +148,8 @@ class _ColumnReader:
                     read.whole.append((plan.places, part))
                 continue
             else:
-                places, columns = plan.places, [values]
-            for place, column in zip(places, columns, strict=True):
+                pairs = [(plan.places[0], values)]
+            for place, column in pairs:
                 if place in self._texts:
                     read.others.append((place, column))
                 elif type(column) is list or type(column) is tuple:
@@ -337,8 +337,8 @@ def _plans(to: Array, dtype: Any, texts: Collection[int]) -> Any:
 
 # ------------------------------------------------------------ other tables
 
-#: Columns of a table, and their places in the rows.
-PlacedColumns: TypeAlias = "list[tuple[list[Any], list[int]]]"
+#: Columns of a table, after their places in the rows.
+PlacedColumns: TypeAlias = "list[tuple[list[tuple[int, Any]], None]]"
 
 
 class TableReader(_ColumnReader):
@@ -374,8 +374,8 @@ class TableReader(_ColumnReader):
             dtype is None or _is_known(dtype) for dtype in form.types
         ):
             return None
-        there = [i for i, place in enumerate(to) if place >= 0]
-        return form, [([columns[i] for i in there], [to[i] for i in there])]
+        wanted = [pair for pair in zip(to, columns, strict=True) if pair[0] >= 0]
+        return form, [(wanted, None)]
 
     def only_row(self, X: Any, names: Any, forms: Collection[str]) -> OnlyRow | None:
         if names is None:
@@ -395,12 +395,11 @@ class TableReader(_ColumnReader):
         labels = frames.labels_of(X)
         if (to := self._places_of(labels, len(labels))) is None:
             return None
-        there = [i for i, place in enumerate(to) if place >= 0]
-        places = [to[i] for i in there]
+        wanted = [(place, i) for i, place in enumerate(to) if place >= 0]
 
         def parts_of(X: Any) -> PlacedColumns:
             columns = frames.table_columns(X)
-            return [([columns[i] for i in there], places)]
+            return [([(place, columns[i]) for place, i in wanted], None)]
 
         return parts_of
 

@@ -20,20 +20,13 @@ WriteBlock: TypeAlias = Callable[[Array, Any], bool]
 DECLINED = FloatingPointError, AttributeError, InvalidInputError, KeyError
 
 
-def plan(
-    X: Any,
-    known: frames.FrameColumns,
-    *,
-    unseen: float | None,
-    arrow: bool,
-    objects: bool,
-) -> list[WriteBlock] | None:
+def plan(X: Any, known: frames.FrameColumns, how: Any) -> list[WriteBlock] | None:
     """Return what writes each block of frames like this one; None for other columns.
 
-    The arguments are those of :class:`~skforge.rows.plain.Reading`.
+    ``how`` is a :class:`~skforge.rows.plain.Reading`.
     """
     columns, blocks = X.columns, X._mgr.blocks
-    objects = objects and any(block.dtype == np.object_ for block in blocks)
+    objects = how.objects and any(block.dtype == np.object_ for block in blocks)
     places = [block.mgr_locs.as_array.tolist() for block in blocks]
     coded = [frames.is_category(block.values.dtype) for block in blocks]
     features = sorted(place[0] for place in compress(places, coded))
@@ -42,7 +35,7 @@ def plan(
     writes: list[WriteBlock] = []
     for block, place, is_coded in zip(blocks, places, coded, strict=True):
         dtype = block.values.dtype
-        number = frames.number_dtype(dtype, arrow)
+        number = frames.number_dtype(dtype, how.arrow)
         if objects and dtype == np.object_:
             writes.append(partial(_objects, block.mgr_locs.indexer))
         elif frames.is_plain(dtype):
@@ -52,7 +45,7 @@ def plan(
         elif is_coded:
             k = features.index(place[0])
             of_dtype = partial(known.of_dtype, k=k, labels=columns, i=place[0])
-            writes.append(partial(_codes, place[0], of_dtype, unseen))
+            writes.append(partial(_codes, place[0], of_dtype, how.unseen))
         else:
             writes.append(partial(_nullable, place[0], number, is_wide(number)))
     return writes

@@ -207,9 +207,7 @@ class PlainRows:
         return None if rows is None else (rows, warning)
 
     def _plan(self, X: Any) -> list[pandas_blocks.WriteBlock] | None:
-        r = self._r
-        how: dict[str, Any] = {"arrow": r.arrow, "objects": r.objects}
-        return pandas_blocks.plan(X, self._columns, unseen=r.unseen, **how)
+        return pandas_blocks.plan(X, self._columns, self._r)
 
     def _table(self, X: Any) -> ReadArray | None:
         if not self._r.tables or self._columns.lists:
