@@ -6,6 +6,9 @@ import gc
 import warnings
 import weakref
 from collections.abc import Callable
+from functools import partial
+from itertools import count
+from math import ceil
 from typing import Any
 
 import joblib
@@ -15,9 +18,11 @@ from sklearn import ensemble
 from sklearn.base import clone
 
 import skforge
-from skforge.acceleration import api
+from skforge.acceleration import api, around_importlib_bootstrap
+from skforge.acceleration.estimate import seconds_to_compile
 from skforge.acceleration.kernels import unlike
 from skforge.acceleration.records import record_of
+from skforge.acceleration.settings import Settings
 from skforge.sources.sklearn import SklearnSource
 from tests.accelerated_models import (
     EAGER,
@@ -235,6 +240,21 @@ def test_models_asked_for_lists_alone_are_not_compiled(eager):
     for _ in range(3):
         model.predict(X.tolist())
     assert record_of(model).state == "watched"
+
+
+@pytest.mark.parametrize("is_ready", [True, False])
+def test_a_library_first_takes_as_long_as_compiling_will(monkeypatch, is_ready):
+    model, a_call, read = forest(), 2**-6, []
+    ticks = partial(next, count(0.0, a_call))
+    monkeypatch.setattr(around_importlib_bootstrap, "perf_counter", ticks)
+    monkeypatch.setattr(api.COMPILER, "is_ready", is_ready)
+    monkeypatch.setattr(api.COMPILER, "prepares", lambda: True)
+    monkeypatch.setattr(api.calls, "_read", lambda known, *_: read.append(known.calls))
+    api.start((), Settings())
+    for _ in range(60):
+        model.predict_proba(X)
+    needed = Settings.least_seconds + seconds_to_compile(model, is_ready)
+    assert read == [ceil(needed / a_call)]
 
 
 def test_one_thread_at_a_time_compares(eager):
