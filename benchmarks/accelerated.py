@@ -225,7 +225,7 @@ def make(program: Program, folder: Path) -> None:
 
 
 def compile_bytecode(python: str) -> None:
-    """Write skforge's bytecode, as installers do: without it, imports take 0.5 s more."""
+    """Write skforge's bytecode, as installers do: imports take 0.5 s more without."""
     command = [python, "-m", "compileall", "-q", str(ROOT / "skforge")]
     subprocess.run(command, check=True)
 
