@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -37,11 +38,11 @@ class LeafSource(TreesSource):
 
     def take_live(self, model: Any) -> None:
         super().take_live(model)
-        self._payload = lambda: self.payload_of(model)
+        self._payload = partial(self.payload_of, model)
 
     def take_stored(self, stored: StoredModel) -> None:
         super().take_stored(stored)
-        self._payload = lambda: self.payload_type(**stored.leaves)
+        self._payload = partial(self.payload_type, **stored.leaves)
 
     @classmethod
     def detects(cls, model: Any) -> bool:

@@ -55,7 +55,7 @@ class _XGBoostRows(Source):
     rules_type = XGBoostRules
     facts = RowFacts(fill=float("nan"))
     answers = Answers(leaf_dtype="<f4")
-    _index_dtypes: Callable[[Any], Sequence[str]]
+    _dtypes_of: Callable[[Any], Sequence[str]]
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
@@ -66,15 +66,14 @@ class _XGBoostRows(Source):
         from skforge.frontends.xgboost.model import index_dtypes
 
         #: What has the names of columns, and the dtypes of categories.
-        self._booster: Any = model
-        if hasattr(model, "get_booster"):
-            self._booster = model.get_booster()
-        self._index_dtypes = index_dtypes
+        booster = model.get_booster() if hasattr(model, "get_booster") else model
+        self._booster: Any = booster
+        self._dtypes_of = index_dtypes
 
     def take_stored(self, stored: StoredModel) -> None:
         super().take_stored(stored)
         self._booster = self.rules
-        self._index_dtypes = attrgetter("index_dtypes")
+        self._dtypes_of = attrgetter("index_dtypes")
 
     @property
     def _names(self) -> tuple[str, ...] | None:
@@ -86,9 +85,8 @@ class _XGBoostRows(Source):
     def _categories(self) -> FrameColumns:
         names = self.forest.category_names
         integers = any(type(label) is int for labels in names for label in labels[:1])
-        dtypes = self.rules.index_dtypes
-        if integers:
-            dtypes = tuple(self._index_dtypes(self._booster))
+        found = self._dtypes_of(self._booster) if integers else ()
+        dtypes = tuple(found) or self.rules.index_dtypes
         return FrameColumns(*about_categories(self.forest, dtypes))
 
     @classmethod
