@@ -358,11 +358,11 @@ def test_pandas_na_in_texts_is_an_unknown_text(kind, trained, tmp_path):
     """To encoders; imputers raise a TypeError. Kernels answer, of artifacts too."""
     full = FRAME.dropna().astype({"city": trained, "sex": trained})
     model, fast = fitted(model_of("one-hot", "forest"), full, Y[full.index])
-    loaded = saved(fast, tmp_path)
+    states = fast, pickle.loads(pickle.dumps(fast)), saved(fast, tmp_path)
     rows = FRAME.astype({"city": kind, "sex": kind})
     for part in (rows, rows[:9], rows[rows.city.isna()][:1]):
         expected = model.predict_proba(part)
-        for ours in (fast, pickle.loads(pickle.dumps(fast)), loaded):
+        for ours in states:
             np.testing.assert_array_equal(ours.predict_proba(part), expected)
             assert not ours.counters()["library"]["calls"]
 
