@@ -35,7 +35,8 @@ ChoiceKind: TypeAlias = Literal[
 
 #: Most model slots of a kernel that an entry can call.
 MAX_SLOTS = 60
-#: Numbers of scratch on an entry's stack: converted rows, sums before the transform.
+#: Numbers of scratch on an entry's stack: converted rows, and sums before the
+#: transform. More sums are in an array, which the entry makes.
 MAX_SCRATCH = 2048
 #: Most columns of a row whose arithmetic is unrolled.
 MAX_WRITTEN = 64

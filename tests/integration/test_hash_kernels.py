@@ -90,7 +90,6 @@ def model():
 
 @pytest.mark.parametrize(("n_jobs", "classes"), [(1, 3), (2, 2)])
 def test_objects_are_answered_by_kernels_of_hashes(n_jobs: int, classes: int) -> None:
-    """Entries take 682 rows of three classes at most: others come block by block."""
     model = trained(max_ctr_complexity=2, classes=classes)
     schedules = {(1, 100): bitsliced_schedule(64), (101, None): bitsliced_schedule(128)}
     fast = CompiledForest(model, tuning="off", schedule=schedules, n_jobs=n_jobs)
@@ -182,7 +181,8 @@ def of_frames():
     model = cb.CatBoostClassifier(iterations=20, depth=4, **params, **QUIET)
     model.fit(frame, np.digitize(score, [5, 9]))
     fast = CompiledForest(model, tuning="off", schedule=bitsliced_schedule(64))
-    return model, fast.fit(frame[:80])
+    fast.fit(frame[:80])._predictor.module.limit_entries(300)  # others in blocks
+    return model, fast
 
 
 def chunked(frame):
@@ -212,7 +212,7 @@ FORMS = {
 def test_frames_are_answered_by_kernels_of_hashes(of_frames, form: str) -> None:
     model, fast = of_frames
     module = fast._predictor.module
-    for n in (200, 64, 65, 1100):
+    for n in (200, 64, 65, 530):
         frame = framed(n, 2)
         given, expected = FORMS[form](frame), raw_of(model, frame)
         for _ in range(2):

@@ -37,7 +37,6 @@ from skforge.engine.cpu.threads import entry_symbols
 from skforge.forest.forest import Forest
 from skforge.forest.rows import whole_range
 from skforge.outputs.steps import (
-    MAX_SCRATCH,
     EntryKind,
     Refused,
     Steps,
@@ -129,10 +128,7 @@ def build_entry(
         known = _labels(classes)
         takes, labels = known is None, classes if known is None else known
         kind = replace(kind, takes=takes, steps=replace(kind.steps, labels=known or ()))
-    most = sizes.most_rows
-    if not kind.steps.in_place:
-        most = min(most, MAX_SCRATCH // kind.n_outputs)
-    sizes = sizes._replace(most_rows=most, method_rows=min(most, sizes.method_rows))
+    sizes = sizes._replace(method_rows=min(sizes.most_rows, sizes.method_rows))
     # The code reads objects of Python and NumPy where these releases have them.
     releases = str(sys.implementation.cache_tag), np.__version__
     facts = "entry", *releases, repr(kind)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -270,20 +271,28 @@ class _Entry:
     def _answer(self, rows: Value, row_bytes: Value, threads: Value) -> Value:
         results = self.results
         dims = b.local("dims", I64, 2)
+        held = b.const(0) if results.in_place else self._scratch(dims)
         dims[0], dims[1] = self.n, results.columns
-        descr = b.call("skf_descr", b.const(results.dtype.num, I32))
         n_dims = b.const(1 + (results.columns > 1), I32)
         order = b.const(int(self.k.steps.by_columns), I32)
         if self.k.steps.one_by_row:
             order = b.select(self.n.eq(1), b.const(0, I32), order)
-        out = b.call("skf_empty", n_dims, b.address(dims), descr, order)
+        out = self._empty(n_dims, dims, results.dtype, order)
+        with b.when(out.eq(0) & held.ne(0)):
+            b.run("skf_decref", held)
         self._forget(out)
         data = b.view("data", results.element, field(out, python_objects.ARRAY_DATA))
         sums = data
         if not results.in_place:
-            sums = b.alloc("sums", results.sum, MAX_SCRATCH)
+            few = b.alloc("sums", results.sum, MAX_SCRATCH)
+            many = lambda: field(held, python_objects.ARRAY_DATA)  # noqa: E731
+            at = b.either(held.eq(0), lambda: b.address(few), many)
+            sums = b.view("sums_at", results.sum, at)
         self._run(rows, row_bytes, sums, threads)
-        if (warned := results.write(sums, data, self.n)) is not None:
+        warned = results.write(sums, data, self.n)
+        with b.when(held.ne(0)):
+            b.run("skf_decref", held)
+        if warned is not None:
             with b.when(warned):
                 b.run("skf_decref", out)
                 b.give(0)
@@ -294,6 +303,24 @@ class _Entry:
         b.run("skf_decref", out)
         self._forget(taken)
         return taken
+
+    def _empty(
+        self, n_dims: Value, dims: Buffer, dtype: np.dtype[Any], order: Value
+    ) -> Value:
+        descr = b.call("skf_descr", b.const(dtype.num, I32))
+        return b.call("skf_empty", n_dims, b.address(dims), descr, order)
+
+    def _scratch(self, dims: Buffer) -> Value:
+        """Return an array for the sums of many rows; 0 if the stack has room."""
+        dims[0] = self.n * self.k.n_outputs
+
+        def array() -> Value:
+            dtype = np.dtype(self.k.sum_dtype)
+            made = self._empty(b.const(1, I32), dims, dtype, b.const(0, I32))
+            self._forget(made)
+            return made
+
+        return b.either(dims[0] > MAX_SCRATCH, array, lambda: b.const(0))
 
     def _forget(self, made: Value) -> None:
         give_if(made, made.eq(0), error=True)
