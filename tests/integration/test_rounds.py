@@ -182,9 +182,16 @@ def test_lightgbm_goes_on_to_the_end() -> None:
     model, module = boosted("lightgbm", "binary")
     rows = rows_of("lightgbm")
     for start in (-1, 0, 2):
-        for count in (None, -1, 0, 3, 100):
+        for count in (None, -1, 0, 3, N - 1, N + 1, 100):
             how = {"start_iteration": start, "num_iteration": count}
             same(module.predict(rows, **how), model.predict(rows, **how), how)
+
+
+def test_catboost_begins_later_only_with_an_end() -> None:
+    _, module = boosted("catboost", next(iter(CATBOOST)))
+    same(module.predict_raw(GAPS, ntree_start=0), module.predict_raw(GAPS))
+    with pytest.raises(InvalidInputError, match="ntree_start=2 does not lie within"):
+        module.predict_raw(GAPS, ntree_start=2)
 
 
 def test_all_rounds_are_chosen_by_zeros() -> None:
