@@ -329,13 +329,14 @@ def test_graphs_without_a_compiler(monkeypatch):
     model, X = converted("isotonic")
     fast = plain(model).fit(X[:60])
     expected = fast.predict_proba(X)
+    module = fast._predictor.module  # which no entry answers for
 
     def refused(*args: Any) -> Any:
         raise CompilerError("no executable memory")
 
     monkeypatch.setattr(graph_routine, "routine", refused)
     graph_routine.graph.runner_of.cache_clear()
-    assert_same_bits(fast.predict_proba(X), expected)
+    assert_same_bits(module.predict(X), expected)
     assert [
         *graph_routine.graph.runner_of(fast.forest_.outputs.graph)._codes.values()
     ] == [None]
