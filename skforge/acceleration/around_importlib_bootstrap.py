@@ -14,6 +14,7 @@ from typing import Any
 from skforge.acceleration import calls
 from skforge.acceleration.arguments import Arguments
 from skforge.acceleration.calls import Own
+from skforge.acceleration.compiling import COMPILER
 from skforge.acceleration.records import RECORDS, ModelRecord, changed, records_with
 from skforge.acceleration.settings import ACTIVE, Settings
 from skforge.acceleration.tally import LISTENERS
@@ -71,7 +72,9 @@ def answering(own: Own, method: str) -> Own:
             record.tally(method).library(rows, seconds, record.why)
         else:
             record.once = method, rows, seconds, record.why
-        if record.state == "watched" and rows >= settings.min_rows:
+        if record.state == "compiling":
+            COMPILER.give_way(seconds)
+        elif rows >= settings.min_rows:
             record.calls += 1
             record.seconds += seconds
             if record.seconds >= record.needed:

@@ -307,6 +307,7 @@ def _consider(record: ModelRecord, model: Any, settings: Settings) -> None:
             return
         if not settings.eager and not COMPILER.prepares():
             record.state, record.why = "watched", "skforge is being imported"
+            COMPILER.give_way(record.seconds / record.calls)
             return
         _read(record, model, settings)
     except Exception as error:  # noqa: BLE001 - no failure of ours reaches a program

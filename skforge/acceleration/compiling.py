@@ -20,6 +20,10 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
+from time import sleep
+
+#: Most seconds that a call sleeps while the thread works.
+_MOST_REST = 5e-3
 
 CompileJob = Callable[[Callable[[], None]], None]
 
@@ -58,6 +62,15 @@ class Compiler:
             self._imports = True
             self.start(self._import)
         return self.is_ready
+
+    def give_way(self, seconds: float) -> None:
+        """Let the thread have Python's lock for as long as a call had it.
+
+        Libraries that give it away and take it back at once never let a thread have it:
+        beside calls of scikit-learn's forests, .5 s of imports took more than 8 s.
+        """
+        if self.at_work:
+            sleep(min(seconds, _MOST_REST))
 
     def _import(self, check: Callable[[], None]) -> None:
         with suppress(Exception):  # which a call will raise again, and tell

@@ -18,7 +18,7 @@ from sklearn import ensemble
 from sklearn.base import clone
 
 import skforge
-from skforge.acceleration import api, around_importlib_bootstrap
+from skforge.acceleration import api, around_importlib_bootstrap, compiling
 from skforge.acceleration.estimate import seconds_to_compile
 from skforge.acceleration.kernels import unlike
 from skforge.acceleration.records import record_of
@@ -255,6 +255,27 @@ def test_a_library_first_takes_as_long_as_compiling_will(monkeypatch, is_ready):
         model.predict_proba(X)
     needed = Settings.least_seconds + seconds_to_compile(model, is_ready)
     assert read == [ceil(needed / a_call)]
+
+
+@pytest.mark.parametrize(("a_call", "rests"), [(2**-9, 2**-9), (2**-4, 5e-3)])
+@pytest.mark.parametrize("state", ["watched", "compiling"])
+def test_calls_rest_while_a_thread_compiles(monkeypatch, state, a_call, rests):
+    """As scikit-learn's own give Python's lock away too shortly for it."""
+    model, slept = forest(), []
+    ticks = partial(next, count(0.0, a_call))
+    monkeypatch.setattr(around_importlib_bootstrap, "perf_counter", ticks)
+    monkeypatch.setattr(compiling, "sleep", slept.append)
+    monkeypatch.setattr(api.COMPILER, "prepares", lambda: False)
+    monkeypatch.setattr(api.calls, "seconds_to_compile", lambda *_: 0.0)
+    api.start((), Settings(least_seconds=0.0))
+    for at_work, expected in (([], []), ([None], [rests])):
+        monkeypatch.setattr(api.COMPILER, "at_work", at_work)
+        model.predict_proba(X)
+        known = record_of(model)
+        known.seconds, known.needed, known.state = known.calls * a_call, 0.0, state
+        slept.clear()
+        model.predict_proba(X)
+        assert slept == expected
 
 
 def test_one_thread_at_a_time_compares(eager):
