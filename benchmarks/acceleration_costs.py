@@ -162,8 +162,8 @@ def page(document: Document) -> str:
         f"answers; the lowest decile of {document['rounds']} rounds of 100 calls.",
         table(["state of the model", *columns], rows, kinds="t" + "n" * len(columns)),
         "First calls of models that skforge has not met, of the libraries themselves: "
-        f"the lowest decile of {document['first_rounds']} calls a side, in turns. What "
-        "is added has no sign where calls vary by more than it is.",
+        f"the lowest decile of {document['first_rounds']} calls a side, in turns. "
+        "Where calls vary by more than what is added, its sign means nothing.",
         first_table(document["first_calls"]),
         in_words(document["machine"]),
     )

@@ -31,6 +31,7 @@ PAGES = {
     "sparse_rows": "sparse_rows",
     "service": "service",
     "accelerated": "accelerated",
+    "acceleration_costs": "acceleration_costs",
     "programs_compared": "programs_compared",
     "own_tests": "own_tests",
     "pipelines": "pipelines",
