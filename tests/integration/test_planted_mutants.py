@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,36 @@ def test_a_fault_is_found_by_a_test_that_passes_without_it(tree, tmp_path):
 def test_a_fault_that_keeps_tests_from_starting_is_found(tree, tmp_path):
     conftest = "from skforge.grid import least\n\nassert least(7)\n"
     (tree / "tests/unit/conftest.py").write_text(conftest, encoding="utf-8")
+    copy = mutants.Copy(tmp_path / "copy", hang=600)
+    outcome = mutants.tried(copy, _fault(tree, "8", "7"), HOW)
+    assert (outcome.ring, outcome.test) == ("core", "does not start")
+
+
+def test_a_test_that_crashes_pytest_has_found_a_fault(tree, tmp_path):
+    tests = """
+        import os, signal
+
+        from skforge.grid import least
+
+        def test_that_crashes_anyhow():
+            os.kill(os.getpid(), signal.SIGSEGV)
+
+        def test_least():
+            if not least(7):
+                os.kill(os.getpid(), signal.SIGSEGV)
+    """
+    file = tree / "tests/unit/test_grid.py"
+    file.write_text(textwrap.dedent(tests), encoding="utf-8")
+    copy = mutants.Copy(tmp_path / "copy", hang=600)
+    outcome = mutants.tried(copy, _fault(tree, "8", "7"), HOW)
+    assert outcome.ring == "core"
+    assert outcome.test == "tests/unit/test_grid.py::test_least"
+    assert copy.broken == ["tests/unit/test_grid.py::test_that_crashes_anyhow"]
+
+
+def test_a_crash_while_tests_are_collected_is_found(tree, tmp_path):
+    crash = "import os\n\nfrom skforge.grid import least\n\nleast(7) or os.abort()\n"
+    (tree / "tests/unit/test_grid.py").write_text(crash, encoding="utf-8")
     copy = mutants.Copy(tmp_path / "copy", hang=600)
     outcome = mutants.tried(copy, _fault(tree, "8", "7"), HOW)
     assert (outcome.ring, outcome.test) == ("core", "does not start")

@@ -9,7 +9,8 @@ seed draws the same ones from the same text. They are planted in a copy of the t
 a temporary folder, and tests and their processes import that copy. A ring first runs
 the files of tests that name the module, what imports it, or its folder, and those of
 the whole, then the others (not with ``--named``), and ends with the first test that
-fails. A test that also fails without the fault does not count, and is not asked again.
+fails, or crashes pytest. A test that does so without the fault, too, does not count,
+and is not asked again.
 
 A fault that no ring finds may change nothing: its place and its text tell.
 """
@@ -69,7 +70,7 @@ _OTHERS = "hangs", "does not start"
 
 
 class NotRunError(Exception):
-    """pytest ended with something else than failed tests."""
+    """pytest ended, but by no test."""
 
 
 @dataclass
@@ -122,8 +123,10 @@ class Copy:
 
     def failing(self, *arguments: str) -> str:
         """Return the first test that fails, or what else happens; "" if all pass."""
-        failures, temporary = self.root / "failures.txt", self.root / "temporary"
+        failures, running = self.root / "failures.txt", self.root / "running.txt"
         failures.unlink(missing_ok=True)
+        running.unlink(missing_ok=True)
+        temporary = self.root / "temporary"
         temporary.mkdir()
         plugin = "tests.reliability.first_failure"
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not slow"]
@@ -133,7 +136,7 @@ class Copy:
             process = subprocess.Popen(
                 [*command, *arguments],
                 cwd=self.root,
-                env=self._environment(failures, temporary),
+                env=self._environment(failures, running, temporary),
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -148,14 +151,18 @@ class Copy:
             if failures.exists():
                 return failures.read_text(encoding="utf-8").splitlines()[0]
             if status not in (_PASSED, _NONE):
+                if running.exists():  # this test crashed pytest
+                    return running.read_text(encoding="utf-8")
                 output.seek(0)
                 text = output.read()
-                if status in _NO_START and _NO_START[status] in text:
+                if status < 0 or (status in _NO_START and _NO_START[status] in text):
                     return _OTHERS[1]
                 raise NotRunError(f"pytest ended with {status}: {text[-2000:]}")
         return ""
 
-    def _environment(self, failures: Path, temporary: Path) -> dict[str, str]:
+    def _environment(
+        self, failures: Path, running: Path, temporary: Path
+    ) -> dict[str, str]:
         models = os.environ.get("SKFORGE_MODELS") or ROOT.parent / "shared" / "models"
         return environment(
             {
@@ -167,6 +174,7 @@ class Copy:
                 "SKFORGE_CACHE_DIR": None,
                 "PYTEST_XDIST_WORKER": None,  # which would be taken for its own
                 "SKFORGE_FAILURES": str(failures),
+                "SKFORGE_RUNNING": str(running),
                 "TMPDIR": str(temporary),
                 **ONE_THREAD,
             }
