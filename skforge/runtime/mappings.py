@@ -70,8 +70,8 @@ def without_names() -> InvalidInputError:
 
 def is_mapped(X: Any) -> bool:
     match X:
-        case memoryview():
-            return False  # a sequence that has no first row if it has two dimensions
+        case memoryview() | np.ndarray():
+            return False  # sequences that may have no first row; arrays since NumPy 2.5
         case {}:
             return not hasattr(X, "tocsr")  # a sparse matrix by keys is a mapping, too
         case [{}, *_]:

@@ -84,12 +84,12 @@ def test_errors_about_arguments_are_the_librarys(eager, name):
     assert ours == theirs and all(error for _, error, _ in theirs)
 
 
-@pytest.mark.parametrize(
-    ("name", "base"), [("xgboost", 2), ("lightgbm", 2), ("catboost", 1)]
-)
-def test_a_bases_method_answers_as_the_bases(eager, name, base):
+@pytest.mark.parametrize("name", ["xgboost", "lightgbm", "catboost"])
+def test_a_bases_method_answers_as_the_bases(eager, name):
     model = clone(MODELS[name]).fit(X, Y)
-    own = type(model).__mro__[base].predict
+    _, own, *_ = (
+        vars(kind)["predict"] for kind in type(model).__mro__ if "predict" in vars(kind)
+    )
     expected = plainly(lambda m: own(m, X), model)[0]
     assert unlike(warm(model, method="predict"), expected)
     for _ in range(3):

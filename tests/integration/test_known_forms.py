@@ -6,6 +6,7 @@ rows of the most ordinary form of its class, which it may be taken for.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -185,7 +186,9 @@ def test_first_values_that_no_reader_takes_decide_nothing(calls: int) -> None:
     """XGBoost's float32 rows cannot hold them, and so nothing reads such frames."""
     fast = plain(kinds.MODELS["xgboost of three"].fitted()).fit(kinds.X)
     frame = forms.framed(kinds.X).astype({"c": "int64"})
-    fast.predict(forms.framed(kinds.X)), fast.predict(frame[:0])
+    fast.predict(forms.framed(kinds.X))
+    with suppress(ValueError):  # XGBoost 3.4 finds no largest of no probabilities
+        fast.predict(frame[:0])
     for _ in range(calls):
         fast.predict(frame.assign(a=np.inf))
     for _ in range(2 * calls):
