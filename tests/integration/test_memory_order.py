@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from sklearn import ensemble
 from sklearn.base import clone
 from sklearn.inspection import partial_dependence
+from sklearn.multioutput import MultiOutputRegressor
 
 import skforge
 from tests.compared_calls import called, difference
@@ -101,6 +103,16 @@ def test_sums_of_rows(name: str) -> None:
     for rows in (Z, ROWS, ROWS[:100]):
         sums = [getattr(each, method)(rows).sum(axis=0) for each in (fast, model)]
         np.testing.assert_array_equal(*sums)
+
+
+def test_raw_scores_of_members_have_the_order_of_their_forest(monkeypatch) -> None:
+    """A comparison at the door tells no difference of one."""
+    monkeypatch.delenv("SKFORGE_CHECK")
+    model = MultiOutputRegressor(cb.CatBoostRegressor(**CAT)).fit(Z, TARGETS["columns"])
+    fast = plain(model).fit(Z)
+    with warnings.catch_warnings(action="error"):
+        assert fast.predict_raw(ROWS[:9]).flags.f_contiguous
+    assert not fast.counters()["library"]["calls"]
 
 
 def test_large_rows_have_the_same_order(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,7 @@ from skforge.frontends.wrappers.model import (
     has_answers,
     taken_apart,
 )
+from skforge.outputs.steps import by_column, in_order
 from skforge.rows.frames import placed
 from skforge.rows.known_forms import ReadForm
 from skforge.rows.plain import ReadArray
@@ -260,7 +261,10 @@ class WrapperSource(base.Source):
         for leaf, part in zip(self._leaves, parts if len(raw) else (), strict=False):
             part = part if part.ndim == 2 else part[:, None]
             raw[:, leaf.columns] = part if leaf.only is None else part[:, [leaf.only]]
-        return raw[:, 0] if self._n_scores == 1 else raw
+        if self._n_scores == 1:
+            return raw[:, 0]
+        of_forest = not self.answers.by_members  # whose rules have an order
+        return in_order(raw, of_forest and by_column(self.forest.answers, "raw"))
 
     def drawn(self, n: int, missing: float) -> base.Array:
         gap = np.full((1, self.forest.n_features), np.nan, self._widest)
