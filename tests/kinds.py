@@ -12,6 +12,7 @@ from itertools import product
 from operator import attrgetter, methodcaller
 from typing import Any
 
+import catboost as cb
 import lightgbm as lgb
 import numpy as np
 import pandas as pd
@@ -157,6 +158,8 @@ def base_rows(kind: Kind, fast: Any, n: int = 100) -> Any:
 FEW: dict[str, Any] = {"n_estimators": 5, "random_state": 0}
 LIGHT = {"n_estimators": 5, "min_child_samples": 2, "verbose": -1, "n_jobs": 1}
 XGB = {"n_estimators": 5, "max_depth": 3, "n_jobs": 1}
+CAT = {"iterations": 5, "depth": 3, "verbose": 0, "thread_count": 1}
+CAT = {**CAT, "allow_writing_files": False}
 FOREST = ensemble.RandomForestClassifier(**FEW)
 SMALL = ensemble.RandomForestClassifier(4, max_depth=5, random_state=0)
 HIST = ensemble.HistGradientBoostingClassifier(max_iter=4, min_samples_leaf=20)
@@ -299,6 +302,38 @@ MODELS: dict[str, Kind] = {
         part=attrgetter("booster_"),
         asks=("list",),
     ),
+    **{
+        f"catboost of {y}": Kind(cb.CatBoostClassifier(**CAT), y)
+        for y in ("names", "three", "bools")
+    },
+    **{
+        f"catboost of {y}, {loss}": Kind(kind(loss_function=loss, **CAT), y)
+        for kind, y, loss in (
+            (cb.CatBoostClassifier, "three names", "MultiClassOneVsAll"),
+            (cb.CatBoostClassifier, "labels", "MultiLogloss"),
+            (cb.CatBoostRegressor, "columns", "MultiRMSE"),
+            (cb.CatBoostRegressor, "counts", "Poisson"),
+            (cb.CatBoostRegressor, "values", "RMSEWithUncertainty"),
+        )
+    },
+    "catboost, gaps are the greatest": Kind(
+        cb.CatBoostClassifier(grow_policy="Lossguide", nan_mode="Max", **CAT),
+        *("three", "gaps"),
+    ),
+    "catboost of a frame": Kind(cb.CatBoostClassifier(**CAT), "names", "frame of gaps"),
+    "catboost of values of a frame": Kind(
+        cb.CatBoostRegressor(**CAT), "values", "frame"
+    ),
+    "catboost, ranker": Kind(
+        cb.CatBoostRanker(**CAT), "three", fit={"group_id": np.arange(N) // 10}
+    ),
+    "catboost of categories": Kind(
+        cb.CatBoostClassifier(**CAT), "names", "categories", {"cat_features": ["b"]}
+    ),
+    "catboost of texts": Kind(
+        cb.CatBoostClassifier(**CAT),
+        *("travels", "passengers", {"cat_features": ["sex", "port"]}),
+    ),
     "xgboost of vectors": Kind(
         xgb.XGBRegressor(multi_strategy="multi_output_tree", **XGB), "columns"
     ),
@@ -388,6 +423,7 @@ def without_one() -> Any:
 
 MIXED = ("forest", "gb", "hist", "xgboost", "lightgbm")
 SCALER = pre.StandardScaler()
+BY_CATBOOST, CATBOOST = cb.CatBoostClassifier(**CAT), cb.CatBoostRegressor(**CAT)
 WEIGHTS = [2, 1, 0.5, 3, 1]
 #: Members that were trained without names warn of a frame's in different ways.
 WARN_APART = ("frame",)
@@ -480,6 +516,27 @@ WRAPPERS: dict[str, Kind] = {
         )
         for method in ("sigmoid", "isotonic")
     },
+    **{
+        f"catboost, {name}": Kind(model, y)
+        for name, model, y in (
+            ("calibrated", CalibratedClassifierCV(BY_CATBOOST, cv=2), "three names"),
+            ("soft votes", soft(BY_CATBOOST, BOOSTED), "names"),
+            ("outputs", multioutput.MultiOutputRegressor(CATBOOST), "columns"),
+            (
+                "target",
+                compose.TransformedTargetRegressor(
+                    CATBOOST, func=np.arcsinh, inverse_func=np.sinh
+                ),
+                "values",
+            ),
+            ("scaled", make_pipeline(SCALER, BY_CATBOOST), "three"),
+            ("votes of pipelines", soft(make_pipeline(None, BY_CATBOOST)), "two"),
+        )
+    },
+    "catboost, calibrated behind nothing": Kind(
+        make_pipeline(None, CalibratedClassifierCV(BY_CATBOOST, cv=2)),
+        *("two", "frame"),
+    ),
     "calibrated of a frame": Kind(calibrated("sigmoid", "forest"), on="frame"),
     "calibrated, gaps": Kind(calibrated("sigmoid", "xgboost"), "three", "gaps"),
     "votes of two rules for NaN": Kind(soft(BOOSTED, HIST), asks=WARN_APART),

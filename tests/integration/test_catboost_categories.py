@@ -14,8 +14,6 @@ import numpy as np
 import pytest
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.frozen import FrozenEstimator
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer
 
 import skforge
 from skforge import compile_forest
@@ -315,61 +313,6 @@ def fitted():
     return model, plain(model).fit(frame), frame
 
 
-def of_numpy(objects):
-    """Return an array of objects of NumPy's classes, as rows of some tools have."""
-    made = objects.copy()
-    kinds = {str: np.str_, float: np.float64, int: np.int64}
-    for at, value in np.ndenumerate(objects):
-        made[at] = kinds[type(value)](value)
-    return made
-
-
-def forms(frame):
-    """Return the same rows in each form that is read here."""
-    import pyarrow as pa
-
-    polars = pytest.importorskip("polars")
-    objects = frame.to_numpy(object)
-    arrow = pa.Table.from_pandas(frame, preserve_index=False)
-    at = arrow.schema.get_field_index("city")
-    coded = arrow.set_column(at, "city", arrow["city"].dictionary_encode())
-    return {
-        "objects": objects,
-        "column-major": np.asfortranarray(objects),
-        "NumPy's objects": of_numpy(objects),
-        "lists": objects.tolist(),
-        "categories": frame.astype(dict.fromkeys(CATEGORIES, "category")),
-        "texts": frame.astype({"city": "string", "flag": "string[pyarrow]"}),
-        "nullable": frame.astype({"code": "Int64", "age": "Int32", "size": "Float64"}),
-        "narrow": frame.astype({"code": "int8", "age": np.uint16}),
-        "digits": frame.assign(code=frame["code"].astype(str)),
-        "bytes": frame.assign(city=[text.encode() for text in frame["city"]]),
-        "object columns": frame.astype(object),
-        "polars": polars.from_pandas(frame),
-        "polars categories": polars.from_pandas(frame).with_columns(
-            polars.col("city").cast(polars.Categorical)
-        ),
-        "arrow": arrow,
-        "arrow batch": arrow.to_batches()[0],
-        "arrow dictionary": coded,
-        "dicts": frame.to_dict("records"),
-        "mapping of columns": frame.to_dict("list"),
-    }
-
-
-@pytest.mark.parametrize("form", forms(make_frame(3)[0]))
-def test_rows_of_each_form(form, fitted, monkeypatch):
-    model, fast, frame = fitted
-    for rows in (frame[:40], frame[:1]):
-        given = forms(rows)[form]
-        before = fast.counters()
-        with monkeypatch.context() as patch:
-            if form == "polars":  # which needs no pyarrow
-                patch.setitem(sys.modules, "pyarrow", None)
-            same_bits(fast.predict_proba(given), model.predict_proba(rows))
-        assert fast.counters()["library"] == before["library"]
-
-
 @pytest.mark.parametrize("method", ["predict", "predict_proba", "predict_raw"])
 def test_large_batches_are_one_call_of_entries_by_blocks(method, fitted, monkeypatch):
     """Rows that are made stay in L2 until a kernel reads them."""
@@ -399,25 +342,6 @@ def test_large_batches_are_one_call_of_entries_by_blocks(method, fitted, monkeyp
     with pytest.raises(cb.CatBoostError):
         answer(objects)
     assert fast.counters()["entry"] == before["entry"]
-
-
-def test_one_mapping(fitted):
-    model, fast, frame = fitted
-    row = frame.to_dict("records")[5]
-    same_bits(fast.predict(row), model.predict(frame[5:6]))
-
-
-def test_columns_in_another_order(fitted):
-    model, fast, frame = fitted
-    for names in (["flag", "size", "city", "age", "code"], [*frame][::-1]):
-        swapped = frame[names][:9]
-        same_bits(fast.predict_raw(swapped), raw_of(model, swapped)[:, 0])
-    mixed = frame[["size", "city", "code", "age", "flag"]]
-    for answer in (model.predict, fast.predict):
-        with pytest.raises(cb.CatBoostError, match="Invalid type for cat_feature"):
-            answer(mixed)
-    more = frame.assign(more=1)
-    same_bits(fast.predict_raw(more), raw_of(model, more)[:, 0])
 
 
 @pytest.mark.parametrize(
@@ -568,20 +492,6 @@ def test_shap_values_of_one_output_more_than_columns():
     check_shap_values(model, fast, cities[:9])
     with pytest.raises(UnsupportedModelError, match="interactions of columns"):
         fast.predict_contribs(cities[:9], interactions=True)
-
-
-def test_wrappers_and_pipelines_around_models():
-    frame, y = make_frame()
-    inner = train("Classifier", frame, y > 2, iterations=8, max_ctr_complexity=2)
-    for model in (
-        CalibratedClassifierCV(FrozenEstimator(inner), cv=2).fit(frame, y > 2),
-        make_pipeline("passthrough", inner),
-        make_pipeline(FunctionTransformer(), inner),
-    ):
-        fast = plain(model).fit(frame)
-        for rows in (frame, new_rows(frame), frame[:1]):
-            same_bits(fast.predict_proba(rows), model.predict_proba(rows))
-        assert not fast.counters()["library"]["calls"]
 
 
 @pytest.mark.parametrize("names", [CATEGORIES, []], ids=["categories", "numbers"])

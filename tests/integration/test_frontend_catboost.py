@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
-import copy
 import json
-import pickle
 from decimal import Decimal
 
 import numpy as np
 import pytest
-from scipy.sparse import csc_matrix, csr_matrix
-from sklearn.calibration import CalibratedClassifierCV
-from sklearn.compose import TransformedTargetRegressor
-from sklearn.ensemble import VotingClassifier
-from sklearn.model_selection import GridSearchCV
+from scipy.sparse import csr_matrix
 from sklearn.multioutput import MultiOutputRegressor
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 import skforge
 from skforge import CompiledForest, Schedule, compile_forest
 from skforge.exceptions import (
     InvalidInputError,
     InvalidModelError,
-    SkforgeError,
     UnsupportedModelError,
 )
 from skforge.forest.reference import draw_rows, reference_leaves, reference_raw
 from skforge.frontends import load_forest
 from skforge.sources.find import read_model, source_of
 from tests.by_reference import answer
-from tests.comparing import in_every_state, refusal, saved
+from tests.comparing import refusal, saved
 from tests.plain import plain
 from tests.unit import test_frontend_catboost
 from tests.unit.test_frontend_catboost import (
@@ -80,7 +71,7 @@ def check(model, X):
         leaves = forest.source_node[reference_leaves(forest, rows)]
         wanted = model.calc_leaf_indexes(rows)
         np.testing.assert_array_equal(leaves[:, : wanted.shape[1]], wanted)
-        for method in METHODS[:2]:
+        for method in METHODS:
             if hasattr(model, method):
                 found = answer(source, model, method, rows)
                 assert found is not None or (np.abs(rows) > 3.4e38).any()
@@ -147,47 +138,6 @@ def test_answers_of_each_loss_from_models_files_and_plain_data(name, tmp_path):
     fast = plain(path).fit(X)
     for method in METHODS[: 1 + (kind == "Classifier")]:
         same_bits(getattr(fast, method)(X), getattr(model, method)(X))
-
-
-@pytest.mark.parametrize(
-    "name", [name for name, (kind, *_) in LOSSES.items() if kind == "Classifier"]
-)
-@pytest.mark.parametrize("scale", [1, 400])
-def test_logarithms_of_probabilities_of_every_state(name, scale, tmp_path):
-    _, loss, target = LOSSES[name]
-    X, signal = make_rows()
-    model = train("Classifier", X, target(signal), loss_function=loss, depth=6)
-    bias = model.get_scale_and_bias()[1]
-    model.set_scale_and_bias(scale, np.ravel(bias).tolist())
-    fast = plain(model).fit(X)
-    for state in in_every_state(fast, tmp_path).values():
-        for rows in (X, X[:1], X[:0], odd_rows(fast.forest_), X.tolist()):
-            for _ in range(2):
-                answer = state.predict_log_proba(rows)
-                wanted = model.predict_log_proba(rows)
-                same_bits(answer, wanted)
-                assert answer.flags.c_contiguous == wanted.flags.c_contiguous
-                assert answer.flags.f_contiguous == wanted.flags.f_contiguous
-    asked = fast.counters()["library"]
-    fast.predict_log_proba(X)
-    assert fast.counters()["library"] == asked
-
-
-@pytest.mark.parametrize("labels", [[0, 1], ["a", "b", "c"]])
-def test_logarithms_of_rows_with_texts(labels, tmp_path):
-    X, signal = make_rows(missing=0)
-    texts = np.random.default_rng(0).choice(["x", "y", "z"], N)
-    frame = pandas.DataFrame(X[:, :3], columns=[*"abc"]).assign(b=texts)
-    model = train("Classifier", frame, classes(labels)(signal), cat_features=["b"])
-    fast = plain(model).fit(frame)
-    records = frame.to_dict("records")
-    for state in (fast, saved(fast, tmp_path)):
-        for rows in (frame, frame[:1], records, records[0], frame.to_numpy()):
-            wanted = model.predict_log_proba(frame[: 1 if rows is records[0] else N])
-            wanted = wanted[: 1 if isinstance(rows, dict) else len(rows)]
-            for _ in range(2):
-                same_bits(state.predict_log_proba(rows), wanted)
-    assert fast.counters()["library"]["calls"] == 0
 
 
 @pytest.mark.parametrize("name", ["Logloss", "MultiClass", "MultiLogloss"])
@@ -374,55 +324,6 @@ def test_an_unfitted_model_is_trained():
     assert str(error.value) == text
 
 
-def test_pipelines_and_wrappers_around_models():
-    X, signal = make_rows(missing=0)
-    regressor = cb.CatBoostRegressor(iterations=4, **QUIET)
-    classifier = cb.CatBoostClassifier(iterations=4, **QUIET)
-    classes_ = np.digitize(signal, [-0.5, 0.5])
-    for model, y in (
-        (make_pipeline(StandardScaler(), regressor), signal),
-        (make_pipeline(StandardScaler(), classifier), classes_),
-        (CalibratedClassifierCV(classifier, cv=2), classes_),
-        (VotingClassifier([("a", classifier)], voting="soft"), signal > 0),
-        (
-            TransformedTargetRegressor(
-                regressor, func=np.arcsinh, inverse_func=np.sinh
-            ),
-            signal,
-        ),
-        (MultiOutputRegressor(regressor), np.stack([signal, -signal], 1)),
-        (GridSearchCV(regressor, {"depth": [2, 3]}, cv=2), signal),
-    ):
-        fast = plain(model.fit(X, y)).fit(X)
-        same_bits(fast.predict(X), model.predict(X))
-        if hasattr(model, "predict_proba"):
-            same_bits(fast.predict_proba(X), model.predict_proba(X))
-        assert fast.counters()["library"]["calls"] == 0
-
-
-@pytest.mark.parametrize("kind", ["alone", "nothing", "voting", "calibrated"])
-def test_pipelines_without_a_step_before_the_model(kind):
-    """A CatBoost model that was pickled or copied says that it takes 0 columns."""
-    X, signal = make_rows(missing=0)
-    frame = pandas.DataFrame(X.astype(float), columns=[*"abcde"])
-    classifier = cb.CatBoostClassifier(iterations=4, **QUIET)
-    pipeline = make_pipeline("passthrough", classifier)
-    model = {
-        "alone": make_pipeline(classifier),
-        "nothing": pipeline,
-        "voting": VotingClassifier([("a", pipeline)], voting="soft"),
-        "calibrated": make_pipeline(None, CalibratedClassifierCV(classifier, cv=2)),
-    }[kind].fit(frame, signal > 0)
-    fast = plain(model).fit(frame)
-    copies = [pickle.loads(pickle.dumps(fast)), copy.deepcopy(fast)]
-    copies.append(plain(pickle.loads(pickle.dumps(model))).fit(frame))
-    for made in (fast, *copies):
-        for rows in (frame, frame[[*"edcba"]], frame[:1], frame.to_numpy(), X):
-            same_bits(made.predict_proba(rows), model.predict_proba(rows))
-        expected = model.predict_proba(frame[:2])
-        same_bits(made.predict_proba(frame[:2].to_dict("records")), expected)
-
-
 @pytest.mark.parametrize(
     "name", ["Poisson", "RMSEWithUncertainty", "MultiClass", "four texts"]
 )
@@ -443,65 +344,7 @@ def test_scores_beyond_the_limits_of_the_exponential(name):
         assert np.abs(raw_of(scaled, X)).max() > 0.8 * largest
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize(
-    "name", ["Poisson", "Tweedie", "RMSEWithUncertainty", "MultiClass", "four texts"]
-)
-def test_compiled_entries_answer_one_row_and_few(name, tmp_path):
-    kind, loss, target = LOSSES[name]
-    X, signal = make_rows()
-    y = signal if target is None else target(signal)
-    model = train(kind, X, y, loss_function=loss, iterations=40)
-    fast = CompiledForest(model).fit(X)
-    fast.warm_up([1, 2, 3, 5, 8])
-    rows = np.concatenate([X, odd_rows(fast.forest_)])
-    for form in in_every_state(fast, tmp_path).values():
-        for method in METHODS[: 1 + hasattr(model, "predict_proba")]:
-            ask, wanted = getattr(form, method), getattr(model, method)
-            for n in (1, 2, 3, 5, 8):
-                for first in range(0, len(rows) - n, 23):
-                    part = rows[first : first + n]
-                    same_bits(ask(part), wanted(part))
-                    same_bits(ask(part.tolist()), wanted(part))
-        entries = form._predictor.entries
-        assert all(entry is not None for entry in entries.values())
-        assert {*entries} >= {"predict"}
-
-
 # ------------------------------------------------------------------- rows
-
-
-def test_frames_are_matched_by_name():
-    polars = pytest.importorskip("polars")
-    X, y = make_rows()
-    frame = pandas.DataFrame(X.astype(np.float64), columns=list("abcde"))
-    frame["d"] = frame["d"].fillna(0).astype(int)
-    frame["e"] = frame["e"] > 0
-    frame["c"] = frame["c"].astype("Float32")
-    model = train(X=frame, y=y)
-    fast = plain(model).fit(frame)
-    wanted = model.predict(frame)
-    wider = frame.assign(z=1)[[*"zedcba"]]
-    tables = [polars.from_pandas(one) for one in (frame, wider)]
-    library = fast.counters()["library"]["calls"]
-    for rows in (frame, frame[[*"edcba"]], wider, *tables, frame.to_numpy("f8")):
-        same_bits(fast.predict(rows), wanted)
-        same_bits(fast.predict(rows), model.predict(rows))
-    large = polars.from_pandas(frame.assign(a=frame["a"] * 1e30))
-    same_bits(fast.predict(large), model.predict(large))
-    assert fast.counters()["library"]["calls"] == library
-    whole = polars.from_pandas(frame.assign(a=2**53 + 1))
-    same_bits(fast.predict(whole), model.predict(whole))
-    assert fast.counters()["library"]["calls"] > library
-    same_bits(fast.predict(frame.iloc[0].to_dict()), wanted[:1])
-    kept = fast.drop_estimator()
-    for rows in (frame, wider, *tables):
-        same_bits(kept.predict(rows), wanted)
-    renamed = frame.rename(columns={"a": "other"})
-    with pytest.raises(cb.CatBoostError, match="feature with name a"):
-        fast.predict(renamed)
-    with pytest.raises(SkforgeError):
-        kept.predict(renamed)
 
 
 @pytest.mark.parametrize("named", [True, False])
@@ -528,23 +371,6 @@ def test_a_further_column_that_catboost_cannot_read(named, kind):
     with pytest.raises(cb.CatBoostError) as expected:
         model.predict(rows)
     assert refusal(cb.CatBoostError, fast.predict, rows) == str(expected.value)
-
-
-def test_arrays_lists_and_sparse_rows():
-    X, y = make_rows(missing=0)
-    X[np.abs(X) < 0.3] = 0
-    model = train(X=X, y=y)
-    fast = plain(model).fit(X)
-    wide = np.repeat(X, 2, axis=1)
-    large = X.astype(np.float64) * 1e300
-    numbers = X.astype(np.int64) * (2**40 + 1)
-    rows = [X.astype("f8"), np.asfortranarray(X), X.astype("f2"), X > 0, numbers, large]
-    rows += [X.tolist(), X.astype(object), X.astype(str), wide, X[::2], X[:, ::-1]]
-    rows += [csr_matrix(X), csc_matrix(X), X[:0]]
-    for one in rows:
-        same_bits(fast.predict(one), model.predict(one))
-    with pytest.raises(cb.CatBoostError):
-        fast.predict(X[:, :2])
 
 
 def test_frames_of_objects_are_numbers():

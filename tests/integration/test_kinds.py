@@ -14,16 +14,19 @@ import re
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from decimal import Decimal
+from fractions import Fraction
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import joblib
 import numpy as np
+import pandas as pd
 import pytest
 from threadpoolctl import threadpool_limits
 
-pytest.importorskip("pandas")
+pytest.importorskip("catboost")
 pytest.importorskip("polars")
 pytest.importorskip("pyarrow")
 pytest.importorskip("lightgbm")
@@ -66,6 +69,8 @@ CATEGORIES = {f"frame, {name}" for name in forms.FRAMES if "categor" in name}
 OBJECTS = {"array, object", "array, object with None", "list with None", "memoryview"}
 OBJECTS |= {"list of huge ints", "list of texts", "polars, all texts"}
 OBJECTS |= {"frame, object", "frame, text numbers"}
+#: Numbers in mappings that categories of CatBoost make objects of.
+NO_FLOATS, ODD = (pd.NA, Decimal("40.25"), Fraction(1, 3)), (4, 5, 29)
 REFUSED = {
     "xgboost": {"frame, levels of names", "frame, subclass", "polars, lazy", "LIL"}
     | {"polars, other order", "arrow, other order", "CSR, too large for float32"}
@@ -81,6 +86,11 @@ REFUSED = {
     | ORDERS
     | CATEGORIES,
     "lightgbm, booster": {"array, complex", "memoryview"},
+    "catboost": {"array, text", "array, complex", "array, one dimension"}
+    | {"list of texts", "flat list", "frame, series"}
+    | {"CSC", "COO", "LIL", "CSR, ints", "CSR, narrow", "CSR, wide"},
+    "catboost of texts": {"objects of all kinds", *(f"a column, {i}" for i in ODD)}
+    | {f"{a} with {v!r}" for a in ("a mapping", "mappings") for v in NO_FLOATS},
     "adaboost": {"array, object with None", "list with None"},
     "xgboost, dart": {"CSC", "COO", "CSR array", "CSR, float32", "arrow, batch"},
     "bagging, some": {"list with infinity"}
@@ -96,6 +106,12 @@ REFUSED = {
     | {"array, text", "frame, text column", "frame, texts of categories"}
     | {*forms.LISTS},
 }
+#: Forms that CatBoost refuses, and its artifact takes for an array of numbers.
+TAKEN = {"tuple", "memoryview", "narrow memoryview", "polars, nulls"}
+TAKEN |= {"array, no rows", "array, no rows of float32", "polars, all texts"}
+TAKEN |= {"frame, category of numbers", "frame, twice the same name"}
+TAKEN |= {f"arrow, {name}" for name in forms.ARROW}
+TAKEN |= {name for name in FORMS["texts"] if "table" in name}
 #: Forms that an artifact takes for a table, or for an array without rows, also where
 #: the library has another warning, dtype or error.
 OTHERWISE = ("arrow, batch", "polars, no rows", "frame, no rows")
@@ -184,11 +200,15 @@ def cells_of(fast: Any, rows: Rows, turn: int | None) -> list[Cell]:
 
 
 def is_undefined(form: str, method: str, fast: Any) -> bool:
-    """Tell whether XGBoost 3.2 reads or writes beyond an array.
+    """Tell whether a library reads or writes beyond an array.
 
-    It does where it is asked for leaves of too many columns, and to read columns of
-    ``longdouble`` in Fortran's order, which some steps make.
+    XGBoost 3.2 does where it is asked for leaves of too many columns, and to read
+    columns of ``longdouble`` in Fortran's order, which some steps make; CatBoost dies
+    of texts that Polars holds.
     """
+    forest = getattr(fast, "forest_", None)  # members have each their own
+    if "polars" in form and getattr(forest, "source", "") == "catboost":
+        return "text" in form or bool(forest.hashed and not form.endswith("polars"))
     if method == "apply":
         return "wide" in form
     return form == "array, longdouble" and hasattr(fast.estimator, "steps")
@@ -285,6 +305,7 @@ def compare(
                 may_refuse |= by_library
             # scikit-learn would write to the rows of some frames
             may_answer = form in OTHERWISE or "read-only" in wanted[1]
+            may_answer |= name.startswith("catboost") and form in TAKEN
             may_answer |= method == "predict_raw" and "no rows" in form  # 0 scores
             may_differ = may_refuse if ours[1] else may_answer
             if bool(wanted[1]) != bool(ours[1]) and not may_differ:

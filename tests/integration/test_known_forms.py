@@ -24,8 +24,6 @@ from tests.comparing import assert_alike, saved
 from tests.plain import plain
 from tests.reliability.planting import Edit, planted
 
-catboost = pytest.importorskip("catboost")
-
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.doors]
 
 EVERY = {
@@ -36,10 +34,6 @@ EVERY = {
     **kinds_of_pipelines.STEPS,
     **kinds_of_pipelines.MEMBERS,
 }
-QUIET = {"verbose": 0, "allow_writing_files": False, "thread_count": 1}
-BOOSTING = catboost.CatBoostClassifier(iterations=9, **QUIET)
-EVERY["catboost of three"] = kinds.Kind(BOOSTING, "three")
-EVERY["catboost of a frame"] = kinds.Kind(BOOSTING, "three", "frame of gaps")
 #: One kind or two of each adapter, reader and rule of names.
 KINDS = (
     *("forest of three", "forest of a frame", "gb of odd", "bagging of three names"),

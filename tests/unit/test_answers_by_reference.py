@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from threadpoolctl import threadpool_limits
 
-for library in ("pandas", "polars", "lightgbm", "xgboost"):
+for library in ("pandas", "polars", "lightgbm", "xgboost", "catboost"):
     pytest.importorskip(library)
 
 # these import the libraries
@@ -39,6 +39,7 @@ KINDS = {
 #: negative weights, and LightGBM what a step makes of Polars' frames.
 LEFT_OUT = {"xgboost, booster", "lightgbm, booster", "hard votes, negative"}
 LEFT_OUT |= {"pca of polars frames, lightgbm"}
+LEFT_OUT |= {"catboost of categories", "catboost of texts"}  # hashed by machine code
 METHODS = ("predict", "predict_proba", "decision_function", "score_samples")
 
 cpu_count(only_physical_cores=True)  # it asks another program once

@@ -6,14 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_matrix
 
 from skforge.exceptions import SourceNeededError
 from skforge.forest.categories import ABOVE, ABOVE_OR_NAN
 from skforge.frontends import load_forest
 from skforge.sources.find import read_model, source_of
 from tests.by_reference import answer, stored_of
-from tests.sklearn_rows import same_bits
 
 cb = pytest.importorskip("catboost")
 pd = pytest.importorskip("pandas")
@@ -39,55 +37,8 @@ def train(kind: str, columns: list[str], y: Any, **how: Any) -> Any:
     return made.fit(FRAME[columns], y)
 
 
-MODELS = {
-    "numbers": lambda: train("Regressor", NUMBERS, SIGNAL),
-    "classes": lambda: train("Classifier", NUMBERS, np.digitize(SIGNAL, [1, 2])),
-    "gaps are the greatest": lambda: train(
-        "Regressor", NUMBERS, SIGNAL, nan_mode="Max"
-    ),
-}
-
-
-def rows_of(frame: Any) -> dict[str, Any]:
-    return {
-        "frame": frame,
-        "one row": frame[:1],
-        "a column more": frame.assign(more=1.0),
-        "other order": frame[frame.columns[::-1]].assign(more=2.0),
-        "array": frame.to_numpy(),
-        "array, a column more": frame.assign(more=1.0).to_numpy(),
-        "array of float32": frame.to_numpy(np.float32),
-        "list": frame.to_numpy().tolist(),
-        "CSR": csr_matrix(frame.to_numpy()),
-        "CSR, one row": csr_matrix(frame.to_numpy()[:1]),
-    }
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_rows_of_every_form_live_and_stored(name: str) -> None:
-    model = MODELS[name]()
-    forest = read_model(model)
-    for known in (model, stored_of(model, forest)):
-        source = source_of(known, forest)
-        for form, X in rows_of(FRAME[NUMBERS][::-1]).items():
-            for method in ("predict", "predict_proba"):
-                if hasattr(model, method):
-                    found = answer(source, known, method, X)
-                    assert found is not None, form
-                    same_bits(found, getattr(model, method)(X))
-
-
-def test_a_stored_model_answers_no_rows() -> None:
-    model = MODELS["classes"]()
-    forest, empty = read_model(model), FRAME[NUMBERS][:0]
-    stored = stored_of(model, forest)
-    source = source_of(stored, forest)
-    for X in (empty, empty.to_numpy()):
-        same_bits(answer(source, stored, "predict", X), model.predict(X))
-
-
 def test_a_stored_model_refuses_one_row_without_a_second_axis() -> None:
-    model = MODELS["numbers"]()
+    model = train("Regressor", NUMBERS, SIGNAL)
     forest = read_model(model)
     stored = stored_of(model, forest)
     with pytest.raises(SourceNeededError) as error:
