@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, NoReturn
@@ -204,6 +204,9 @@ class PipelineSource(base.Source):
                     "exported library cannot compute; use skforge.save instead."
                 )
         return {column: texts.named() for column, texts in self._known.texts.items()}
+
+    def texts(self) -> Mapping[int, set[str]]:
+        return {i: {*codes.texts} for i, codes in self._known.texts.items()}
 
     @property
     def _plain(self) -> Any:

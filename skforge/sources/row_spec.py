@@ -7,23 +7,20 @@ of a table.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from skforge.exceptions import InvalidInputError, UnsupportedModelError
-from skforge.frontends.base import class_name, is_compiled, is_pipeline, unwrap
-from skforge.frontends.members import fitted_members, has_members, is_wrapper
+from skforge.frontends.base import class_name, is_compiled, unwrap
+from skforge.frontends.members import fitted_members, has_members
 from skforge.frontends.pipeline import transformers
 from skforge.rows.readers import reader_of
-from skforge.sources.base import given_names, unplaced
+from skforge.sources.base import Source, given_names, unplaced
 from skforge.sources.find import read_model, source_of
 from skforge.sources.fitted import model_of, start_of
-from skforge.sources.stored_model.model import StoredModel
-
-if TYPE_CHECKING:
-    from skforge.forest.forest import Forest
 
 
 @dataclass(frozen=True)
@@ -67,27 +64,20 @@ class RowSpec:
 
 def row_spec(model: Any) -> RowSpec:
     """Return what a model takes; InvalidInputError if it does not know its width."""
-    ours, forest = is_compiled(model), None
+    ours, source = is_compiled(model), None
     inner = model_of(model) if ours else getattr(model, "forest", model)  # a module's
     inner = unwrap(inner)
     try:
-        if not ours:
-            forest = read_model(inner)
-        elif start_of(model) is None:
-            forest = model.forest_
+        if not ours or start_of(model) is None:
+            forest = model.forest_ if ours else read_model(inner)
+            source = source_of(inner, forest)
     except UnsupportedModelError:
         if not has_members(inner):
             raise
     named = getattr(inner, "feature_names_in_", None)
     names = None if named is None else tuple(map(str, named))
-    if isinstance(inner, StoredModel) and inner.kind == "pipeline":
-        return _of_stored(inner, names)
-    if forest is not None and not _has_steps(inner):
-        spec = _of_forest(forest, names)
-        if not any(type(names[0]) is int for names in spec.categories.values()):
-            return spec
-        dtypes = enumerate(source_of(inner, forest).index_dtypes)
-        return replace(spec, index_dtypes={i: dtype for i, dtype in dtypes if dtype})
+    if source is not None:
+        return _of_source(source, names)
     width = getattr(inner, "n_features_in_", None)
     if width is None:
         raise InvalidInputError(
@@ -98,46 +88,33 @@ def row_spec(model: Any) -> RowSpec:
     texts: dict[int, set[str]] = {}
     _look(inner, range(width), used, texts)
     known = int(width), names, frozenset(used), texts
-    return RowSpec(*known, steps=True, whole=forest is None)
+    return RowSpec(*known, steps=True, whole=True)
 
 
-def _has_steps(model: Any) -> bool:
-    if is_wrapper(model):
-        return any(_has_steps(unwrap(member)) for member in fitted_members(model))
-    return is_pipeline(model)
-
-
-def _of_forest(forest: Forest, names: tuple[str, ...] | None) -> RowSpec:
-    known = {i: labels for i, labels in enumerate(forest.category_names) if labels}
+def _of_source(source: Source, names: tuple[str, ...] | None) -> RowSpec:
+    forest, used = source.forest, None
+    known = forest.n_columns, given_names(names or forest.column_names)
+    if (texts := source.texts()) is not None:
+        with suppress(InvalidInputError):  # no names
+            if (columns := source.columns()) is not None:
+                used = frozenset(rule.place for rule in columns.rules)
+        return RowSpec(*known, used, texts, dtype=forest.input_dtype, steps=True)
+    lists = {i: labels for i, labels in enumerate(forest.category_names) if labels}
     own_lists = forest.source in ("xgboost", "lightgbm")
-    used = frozenset(range(forest.n_columns)) - forest.dropped_columns
+    if forest.dropped_columns:
+        used = frozenset(range(forest.n_columns)) - forest.dropped_columns
     return RowSpec(
-        forest.n_columns,
-        given_names(names or forest.column_names),
-        used if forest.dropped_columns else None,
-        categories=known,
+        *known,
+        used,
+        categories=lists,
+        index_dtypes={i: kind for i, kind in enumerate(source.index_dtypes) if kind},
         unread=unplaced(forest) if forest.lacks_columns else "",
         hashed=reader_of(forest).spelled_booleans(),
-        by_value=bool(known) or (not own_lists and forest.category_offset[-1] > 0),
+        by_value=bool(lists) or (not own_lists and forest.category_offset[-1] > 0),
         dtype=forest.input_dtype,
         wider=forest.wider_rows,
         underscores=forest.source == "lightgbm",
     )
-
-
-def _of_stored(model: StoredModel, names: tuple[str, ...] | None) -> RowSpec:
-    forest = model.forest
-    try:
-        columns = source_of(model, forest).columns()
-    except InvalidInputError:  # no names
-        columns = None
-    if columns is None:
-        return RowSpec(forest.n_features, dtype=forest.input_dtype, steps=True)
-    tables = {rule.place: rule.table or {} for rule in columns.rules}
-    words = {i: {w for w in t if isinstance(w, str)} for i, t in tables.items()}
-    texts = {column: known for column, known in words.items() if known}
-    names = names or forest.feature_names
-    return RowSpec(forest.n_features, names, frozenset(tables), texts, steps=True)
 
 
 def _look(

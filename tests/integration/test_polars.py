@@ -243,6 +243,13 @@ def test_without_names_columns_count_by_position(tmp_path: Path) -> None:
     vectors = pl.DataFrame({"v": numbers})
     assert isinstance(vectors.schema["v"], pl.Array)
     same(vectors.select(predict(fast, "v", **proba)).to_series(), wanted)
+    texts, encoder = CITY.to_numpy(), (OneHotEncoder(handle_unknown="ignore"), [4])
+    pipeline = make_pipeline(make_column_transformer(encoder), FOREST).fit(
+        texts, LABELS
+    )
+    save(plain(pipeline).fit(texts), tmp_path / "model.skforge")
+    read = predict(tmp_path / "model.skforge", *CITY.columns, **proba)
+    same(CITY.select(read).to_series(), pipeline.predict_proba(texts))
     with pytest.raises(InvalidInputError, match=r"pass the columns of its 4 features"):
         predict(fast)
     with pytest.raises(ValueError, match="3 features"):
