@@ -11,6 +11,8 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 
+import numpy as np
+
 from skforge.acceleration import calls
 from skforge.acceleration.arguments import Arguments
 from skforge.acceleration.calls import Own
@@ -29,55 +31,83 @@ def answering(own: Own, method: str) -> Own:
     What comes before and after the library's answer is written out, as Python's calls
     take a tenth of a microsecond each, and several times that in a program's own loop.
     """
-    thread, records, sized = ACTIVE.thread, RECORDS, calls.SIZED
-    arguments = Arguments(own)
+    active, thread, records = ACTIVE, ACTIVE.thread, RECORDS
+    array, pandas, listeners = np.ndarray, calls.PANDAS, LISTENERS
+    few, faster, arguments = calls.FEW, calls.FASTER, Arguments(own)
 
     def asked(self: Any = _NONE, X: Any = _NONE, /, *args: Any, **named: Any) -> Any:
+        busy = thread.busy
         if args or named or X is _NONE:
             args = tuple(one for one in (self, X, *args) if one is not _NONE)
-            usual = None if thread.inside else arguments.usual(args, named)
+            usual = None if busy[0] else arguments.usual(args, named)
             if usual is None:
                 return _with_others(own, method, args, named)
             self, X, further, threads = usual
             ask: Own = partial(own, **further)
             calls.asks_for(self, threads)
-        elif thread.inside:
+        elif busy[0]:
             return own(self, X)
         else:
             ask = own
-        settings = ACTIVE.settings
+        settings = active.settings
         if settings is None:
             return ask(self, X)
         record = records.get(id(self)) or calls.first(self)
         try:
-            rows = len(X) if type(X) in sized else calls.rows_of(X)
-        except TypeError:  # an array without dimensions
-            rows = 0
-        if record.state == "left":
-            met = record.met.get(method) or record.tally(method)
-            met.untimed(rows, record.why)
+            if (kind := type(X)) is array:
+                rows = len(X)
+            elif kind is pandas.frame:  # len() takes four times as long
+                index: Any = X._mgr.axes[1]
+                counts = type(index) is pandas.numbers
+                rows = len(index._range if counts else index._data)
+            else:
+                rows = calls.rows_of(X)
+        except Exception:  # noqa: BLE001 - another index, or an array of no dimensions
+            rows = calls.rows_of(X)
+        try:
+            tally: Any = record.met[method]
+        except KeyError:
+            tally = None
+        why, whole, size = record.why, True, rows.bit_length()
+        if (state := record.state) == "left":
+            (tally or record.tally(method)).untimed(rows, why)
             return ask(self, X)
-        if record.state == "ready":
-            return _by_either(record, self, ask, method, X, rows, settings)
-        thread.inside = True
+        if state == "ready":
+            if rows < settings.min_rows:
+                why = few
+            elif tally is not None and size in tally.slower:
+                why = faster
+            else:
+                return _by_either(record, self, ask, method, X, rows, settings)
+            whole = record.is_whole
+        busy[0] = whole
         start = perf_counter()
         try:
             answer = ask(self, X)
         finally:
-            thread.inside = False
+            busy[0] = False
         seconds = perf_counter() - start
-        if (tally := record.met.get(method)) is not None:
-            tally.library(rows, seconds, record.why)
-        elif record.met or record.once or LISTENERS:
-            record.tally(method).library(rows, seconds, record.why)
+        try:
+            sums = tally.by_library[size]
+        except (AttributeError, KeyError):
+            sums = None
+        if sums is None or listeners:
+            count = record.count(method, rows, seconds, why)
         else:
-            record.once = method, rows, seconds, record.why
-        if record.state == "compiling":
+            if tally.why is not why:
+                tally.turn(why)
+            sums[0] = count = sums[0] + 1
+            sums[1] += rows
+            sums[2] += seconds
+        if state == "ready":
+            if count & (count - 1) == 0:
+                calls.weigh_again(record, method, rows, settings)
+        elif record.state == "compiling":
             COMPILER.give_way(seconds)
         elif rows >= settings.min_rows:
             record.calls += 1
-            record.seconds += seconds
-            if record.seconds >= record.needed:
+            record.seconds = spent = record.seconds + seconds
+            if spent >= record.needed:
                 calls.consider(record, self, X, settings)
         return answer
 

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 Own = Callable[..., Any]
 
-#: Why kernels do not answer batches of a size, for which they may get another one.
+#: Why kernels do not answer: for batches of such a size, they may get another one.
+FEW = "they are fewer rows than min_rows"
 FASTER = "the library is faster for such batches"
 #: Another kernel is compiled once its rows have taken so many times as long.
 _WORTH = 2.0
@@ -36,7 +37,17 @@ _WORTH = 2.0
 _GOLDEN = 0.618033988749895
 
 #: Classes whose length is known without work, as those of Dask's frames is not.
-SIZED: set[type] = {list, tuple}
+_SIZED: set[type] = {list, tuple, np.ndarray}
+
+
+class _Pandas:
+    """Classes of pandas, once there was a frame: it may be imported later."""
+
+    frame: type | None = None
+    numbers: type | None = None
+
+
+PANDAS = _Pandas()
 #: Dtypes of arrays that kernels may take.
 _FLOATS = frozenset((np.dtype(np.float32), np.dtype(np.float64)))
 
@@ -62,12 +73,18 @@ OWN: dict[tuple[type, str], Own] = {}
 def rows_of(X: Any) -> int:
     """Return how many rows there are; 0 if that is not known without work."""
     kind = type(X)
-    if kind not in SIZED:
+    if kind not in _SIZED:
         if kind.__module__.partition(".")[0] not in ("numpy", "pandas"):
             return 0
         if hasattr(kind, "__len__"):
-            SIZED.add(kind)
-    return len(X) if kind in SIZED else 0
+            _SIZED.add(kind)
+        if kind.__name__ == "DataFrame":
+            pandas = sys.modules["pandas"]
+            PANDAS.frame, PANDAS.numbers = pandas.DataFrame, pandas.RangeIndex
+    try:
+        return len(X) if kind in _SIZED else 0
+    except TypeError:  # an array without dimensions
+        return 0
 
 
 def may_take(X: Any) -> bool:
@@ -139,6 +156,15 @@ def may_need_more(
         _compile_more(record, kernels, rows, settings)
 
 
+def weigh_again(
+    record: ModelRecord, method: str, rows: int, settings: Settings
+) -> None:
+    """Let the next batch of a size be weighed anew; the library was timed since."""
+    if rows >= settings.min_rows:
+        record.tally(method).slower.discard(rows.bit_length())
+        may_need_more(record, method, rows, settings)
+
+
 # ------------------------------------------------------------ kernels
 
 
@@ -160,9 +186,8 @@ def by_kernels(
     # a base's method may be asked of a model whose class has another
     if kernels is None or kernels.methods.get(method) is not own or not may_take(X):
         return False, "kernels do not take such rows", None
-    if rows < settings.min_rows:
-        return False, "they are fewer rows than min_rows", None
     if not settings.eager and not tally.pays(rows, kernels.overhead):
+        tally.slower.add(rows.bit_length())
         return False, FASTER, None
     start = perf_counter()
     try:
@@ -320,6 +345,7 @@ def _read(record: ModelRecord, model: Any, settings: Settings) -> None:
     methods = methods_of(type(model))
     kernels = Kernels(model, methods, settings.schedule, record.threads)
     record.kernels, record.why = kernels, "its kernels are compiling"
+    record.is_whole = "steps" not in vars(model)
     _compile(record, kernels, record.most_rows(), settings.eager)
 
 

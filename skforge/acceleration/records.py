@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import Any
 
 from skforge.acceleration.settings import ACTIVE
-from skforge.acceleration.tally import Tally, Totals
+from skforge.acceleration.tally import LISTENERS, Tally, Totals
 
 #: By ``id`` of a model: weak dictionaries would ask models for hashes, and compare.
 RECORDS: dict[int, ModelRecord] = {}
@@ -26,8 +26,8 @@ class ModelRecord(weakref.ref[Any]):
     """
 
     __slots__ = (
-        *("calls", "kernels", "key", "kind", "needed", "once", "seconds", "state"),
-        *("met", "threads", "why"),
+        *("calls", "is_whole", "kernels", "key", "kind", "met", "needed", "once"),
+        *("seconds", "state", "threads", "why"),
     )
 
     def __init__(self, model: Any, gone: Any = None) -> None:
@@ -42,6 +42,8 @@ class ModelRecord(weakref.ref[Any]):
         settings = ACTIVE.settings
         self.needed = 0.0 if settings is None else settings.least_seconds
         self.kernels: Any = None
+        #: Whether it is one model, and no pipeline whose last step may have kernels.
+        self.is_whole = True
         #: On how many threads its last calls were to be answered, if they said so.
         self.threads: int | None = None
         #: The first call's method, rows, seconds and reason, until there is another.
@@ -66,6 +68,13 @@ class ModelRecord(weakref.ref[Any]):
     def tally(self, method: str) -> Tally:
         known = self.tallies.get(method)
         return known or self.met.setdefault(method, Tally((self.name, method)))
+
+    def count(self, method: str, rows: int, seconds: float, why: str) -> int:
+        """Count a call of the library's; return how many there were of the size."""
+        if self.met or self.once or LISTENERS:
+            return self.tally(method).library(rows, seconds, why)
+        self.once = method, rows, seconds, why
+        return 1
 
     def most_rows(self) -> int:
         """Return the size of batches on which the library has spent most time."""

@@ -25,8 +25,18 @@ class Settings:
 
 
 class _OfThread(threading.local):
-    #: Whether a wrapped method is at work, so that those it calls are left alone.
-    inside = False
+    def __init__(self) -> None:
+        #: One item, which is :attr:`inside`: to set it takes less than an attribute.
+        self.busy = [False]
+
+    @property
+    def inside(self) -> bool:
+        """Whether a wrapped method is at work: those that it calls are left alone."""
+        return self.busy[0]
+
+    @inside.setter
+    def inside(self, inside: bool) -> None:
+        self.busy[0] = inside
 
 
 class Active:

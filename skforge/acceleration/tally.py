@@ -22,7 +22,7 @@ class Tally:
 
     __slots__ = (
         *("alone", "before", "by_kernels", "by_library", "checks", "differed"),
-        *("of", "saved_before", "whys"),
+        *("of", "past_whys", "saved_before", "slower", "why"),
     )
 
     def __init__(self, of: tuple[str, str] = ("", "")) -> None:
@@ -40,11 +40,29 @@ class Tally:
         self.differed = 0
         #: Kernels' calls that may be compared, and are if their number says so.
         self.checks = 0
-        #: How many calls the library answered, by reason.
-        self.whys: dict[str, int] = {}
+        #: Sizes for which kernels were weighed and found slower, by their bits.
+        self.slower: set[int] = set()
+        #: Why the library answered its last calls, and those before them by reason.
+        self.why = ""
+        self.past_whys: dict[str, int] = {}
+
+    @property
+    def whys(self) -> dict[str, int]:
+        """How many calls the library answered, by reason."""
+        counts = self.alone[0], *(sums[0] for sums in self.by_library.values())
+        whys = {**self.past_whys}
+        if others := int(sum(counts)) - sum(whys.values()):
+            whys[self.why] = whys.get(self.why, 0) + others
+        return whys
+
+    def turn(self, why: str) -> None:
+        """Give another reason for the calls that are counted from now on."""
+        self.past_whys, self.why = self.whys, why
 
     def library(self, rows: int, seconds: float, why: str) -> int:
         """Count a call; return how many there were of the size."""
+        if self.why is not why:
+            self.turn(why)
         size = rows.bit_length()
         sums = self.by_library.get(size)
         if sums is None:
@@ -52,8 +70,6 @@ class Tally:
         sums[0] += 1
         sums[1] += rows
         sums[2] += seconds
-        whys = self.whys
-        whys[why] = whys.get(why, 0) + 1
         if LISTENERS:
             for tell in LISTENERS:
                 tell((*self.of, "library", size, why), rows, seconds)
@@ -62,11 +78,11 @@ class Tally:
 
     def untimed(self, rows: int, why: str) -> None:
         """Count a call of the library's that was not timed: no kernels would answer."""
+        if self.why is not why:
+            self.turn(why)
         sums = self.alone
         sums[0] += 1
         sums[1] += rows
-        whys = self.whys
-        whys[why] = whys.get(why, 0) + 1
         for tell in LISTENERS:
             tell((*self.of, "alone", 0, why), rows, 0.0)
 
@@ -90,6 +106,7 @@ class Tally:
     def renew(self) -> None:
         """Forget how long kernels take for each size, as there is another one."""
         self.saved_before = self.saved()
+        self.slower.clear()
         past, self.by_kernels = self.by_kernels, {}
         for sums in past.values():
             _add(self.before, sums)
@@ -137,15 +154,19 @@ class Tally:
         if side == "differed":
             self.differed += calls
             return
+        if side != "kernels":
+            self.turn(why)
         if side == "alone":
             self.alone = [self.alone[0] + calls, self.alone[1] + int(sums[1])]
         else:
             of_side = self.by_kernels if side == "kernels" else self.by_library
             _add(of_side.setdefault(size, [0, 0, 0.0]), sums)
-        if side != "kernels":
-            self.whys[why] = self.whys.get(why, 0) + calls
 
     def add(self, other: Tally) -> None:
+        whys = self.whys
+        for reason, calls in other.whys.items():
+            whys[reason] = whys.get(reason, 0) + calls
+        self.past_whys = whys
         for mine, others in (
             (self.by_library, other.by_library),
             (self.by_kernels, other.by_kernels),
@@ -156,8 +177,6 @@ class Tally:
         _add(self.before, other.before)
         self.saved_before += other.saved_before
         self.differed += other.differed
-        for reason, calls in other.whys.items():
-            self.whys[reason] = self.whys.get(reason, 0) + calls
 
 
 def _count(

@@ -13,16 +13,19 @@ from typing import Any
 
 import joblib
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn import ensemble
 from sklearn.base import clone
 
 import skforge
+from skforge import Schedule
 from skforge.acceleration import api, around_importlib_bootstrap, compiling
 from skforge.acceleration.estimate import seconds_to_compile
 from skforge.acceleration.kernels import unlike
 from skforge.acceleration.records import record_of
 from skforge.acceleration.settings import Settings
+from skforge.acceleration.tally import Tally
 from skforge.sources.sklearn import SklearnSource
 from tests.accelerated_models import (
     EAGER,
@@ -276,6 +279,43 @@ def test_calls_rest_while_a_thread_compiles(monkeypatch, state, a_call, rests):
         slept.clear()
         model.predict_proba(X)
         assert slept == expected
+
+
+def test_sizes_for_which_the_library_is_faster_are_weighed_ever_more_rarely(
+    eager, monkeypatch
+):
+    model, weighed = forest(), []
+    warm(model)
+    monkeypatch.setattr(Tally, "pays", lambda *about: weighed.append(about))
+    api.ACTIVE.settings = Settings(schedule=Schedule())
+    for _ in range(32):  # the 3rd to the 34th of the library's
+        model.predict_proba(X)
+    assert len(weighed) == 1 + len([4, 8, 16, 32])
+    api.ACTIVE.settings = Settings(min_rows=201)
+    model.predict_proba(X)
+    (line,) = skforge.acceleration_report()
+    assert (line.kernel_calls, line.library_calls) == (1, 35)
+    assert line.reasons == {
+        "the library is faster for such batches": 32,
+        "too few calls so far": 1,
+        "the rows were of a new form, and compared": 1,
+        "they are fewer rows than min_rows": 1,
+    }
+
+
+def test_rows_of_frames_are_counted_whatever_their_index_is(monkeypatch):
+    monkeypatch.setattr(api.calls, "PANDAS", api.calls._Pandas())
+    kind = ensemble.IsolationForest
+    monkeypatch.setattr(kind, "predict", lambda self, X: None)
+    api.start(("sklearn",), Settings())
+    model, numbers = kind(), pd.RangeIndex(40, 240)
+    indexes = numbers, numbers[::-1], numbers.astype(str), pd.to_datetime(numbers)
+    for index in (*indexes, pd.MultiIndex.from_arrays([numbers, numbers])):
+        model.predict(FRAME.set_axis(index))
+    model.predict(FRAME[[]])
+    skforge.restore()  # before the monkeypatch ends
+    (line,) = skforge.acceleration_report()
+    assert (line.library_calls, line.library_rows) == (6, 1200)
 
 
 def test_one_thread_at_a_time_compares(eager):

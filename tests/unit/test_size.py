@@ -9,9 +9,11 @@ from tests.test_layers import MODULES
 #: Lines of a module, and branches of a function.
 MOST_LINES, MOST_BRANCHES = 600, 20
 
-#: Functions with more branches: a match over all statements or operations, and readers
-#: of frames and mappings that gain no call.
+#: Functions with more branches: a match over all statements or operations, readers of
+#: frames and mappings that gain no call, and what each call of a library goes through.
 BRANCHED = {
+    "skforge.acceleration.around_importlib_bootstrap.answering",
+    "skforge.acceleration.around_importlib_bootstrap.asked",
     "skforge.compiler.cost.schedule_facts.read",
     "skforge.compiler.ir.lir.printer._stmt",
     "skforge.compiler.ir.mir.printer._simple",
