@@ -23,6 +23,16 @@ from skforge.rows.plain import PlainRows, ReadArray, Reading, array_of
 _ROUNDS = np.lib.NumpyVersion(np.__version__) < "2.0.0"
 
 
+def _numbers_in(column: Any) -> frames.ColumnNumbers | None:
+    """Return a column's numbers and gaps, of pyarrow's as scikit-learn makes them."""
+    if (numbers := frames.numbers_in(column, arrow=False)) is not None:
+        return numbers
+    if frames.number_dtype(column.dtype, arrow=True) is None:
+        return None
+    values = np.asarray(column)  # booleans of which one is missing are objects
+    return (values, None) if frames.is_plain(values.dtype) else None
+
+
 class NumberCategories:
     """Categories that are numbers, in ascending order.
 
@@ -72,7 +82,7 @@ class NumberCategories:
 
     def of_column(self, column: Any) -> Array | None:
         """Return the codes of a column of pandas."""
-        numbers = frames.numbers_in(column, arrow=False)
+        numbers = _numbers_in(column)
         if numbers is None:
             return None
         values, gaps = numbers
@@ -306,7 +316,7 @@ class CodedRows(PlainRows):
             if codes is not None:
                 rows[:, i] = codes
             return codes is not None
-        numbers = frames.numbers_in(column, arrow=False)
+        numbers = _numbers_in(column)
         if numbers is None or frames.may_round(numbers[0]):
             return False
         frames.write_numbers(rows, i, numbers)

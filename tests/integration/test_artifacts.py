@@ -149,7 +149,7 @@ def test_files_and_dropped_estimators_keep_attributes(name, fitted, tmp_path):
 SKLEARN = [
     name
     for name, kind in MODELS.items()
-    if kind.on == "array" and not name.startswith(("xgboost", "lightgbm"))
+    if kind.on == "array" and not name.startswith(("xgboost", "lightgbm", "catboost"))
 ]
 
 

@@ -99,7 +99,7 @@ REFUSED = {
     | {"list of large ints", "frame, one sparse column", "frame, category of numbers"}
     | {"array, big-endian", "array, big-endian of float32", "array, longdouble"}
     | {"array, masked", "arrow, gap", "arrow, chunks", "frame, subclass"}
-    | {"polars, text", "arrow, text"}
+    | {"polars, text", "arrow, text", "arrow, float16 beside others"}
     | {f"frame, {name}" for name in forms.FRAMES if "large" in name}
     | ORDERS,
     "hist of categories": OBJECTS
