@@ -10,9 +10,10 @@ from sklearn.utils.metadata_routing import UNUSED, MetadataRouter, MethodMapping
 
 from skforge.engine.schedules import ScheduleTable
 from skforge.frontends.base import unwrap
-from skforge.prediction.answering import OF_A_FILE, Answering
+from skforge.prediction.answering import Answering
 from skforge.prediction.delegation import tags_of
 from skforge.prediction.fitting import FitResult
+from skforge.prediction.revived import OF_A_FILE
 from skforge.prediction.shadow import Shadow, shadow_state
 from skforge.runtime.float_errors import own_arithmetic
 from skforge.sources.fitted import is_estimator, keep_model, model_of

@@ -468,7 +468,7 @@ def test_it_compiles_for_the_cpu_found(tmp_path, monkeypatch):
 
 def test_another_release_warns(tmp_path, monkeypatch):
     compiled = plain(random_forest(Y)).fit(X)
-    for module in ("prediction.answering", "persistence.artifact"):
+    for module in ("prediction.revived", "persistence.artifact"):
         monkeypatch.setattr(f"skforge.{module}.__version__", "0.0.9")
     state = pickle.dumps(compiled)
     skforge.save(compiled, tmp_path / "model.skforge")
@@ -526,7 +526,7 @@ def test_what_pickles_of_other_classes_ask_for_says_so(asked):
 def test_pickles_of_a_later_format_name_both_releases(monkeypatch):
     compiled = plain(random_forest(Y)).fit(X)
     module = compile_forest(compiled.forest_)
-    for part in ("forest.forest", "prediction.answering"):
+    for part in ("forest.forest", "prediction.revived"):
         monkeypatch.setattr(f"skforge.{part}.FORMAT", 3)
         monkeypatch.setattr(f"skforge.{part}.__version__", "0.9.0")
     states = [pickle.dumps(made) for made in (compiled, module, module.forest)]
