@@ -81,8 +81,8 @@ class ReadColumns(NamedTuple):
 class _ColumnReader:
     """Finds the wanted columns of a frame: those with ``names``, or all by position.
 
-    ``layout`` returns the form of rows, and parts that ``read`` takes. The form is None
-    if all columns are float64, whole numbers or texts.
+    ``layout`` returns the form of rows, and the parts for ``read_columns``. The form is
+    None if all columns are float64, whole numbers or texts.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class _ColumnReader:
             places[i] = column
         return places
 
-    def read(
+    def read_columns(
         self, parts: Iterable[tuple[Any, _Plan | None]], n_rows: int
     ) -> ReadColumns | None:
         """Read blocks as planned, and columns with their places; None for others."""

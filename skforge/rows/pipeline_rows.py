@@ -214,7 +214,7 @@ class PipelineRows:
     def _several(
         self, reader: Any, form: Any, gaps: Collection[int], parts: Any, n_rows: int
     ) -> Array | None:
-        read = reader.read(parts, n_rows)
+        read = reader.read_columns(parts, n_rows)
         if read is None or not {*gaps}.issuperset(read.gaps):
             return None
         if not all(self._is_exact(values) for _, values in read.whole):
@@ -260,7 +260,7 @@ class PipelineRows:
             return None
         one, form = self._reads_only(reader, X), layout[0]
 
-        def read(X: Any) -> Array | None:
+        def further(X: Any) -> Array | None:
             n_rows = len(X)
             if not 0 < n_rows * self.width <= most:
                 return None
@@ -270,7 +270,7 @@ class PipelineRows:
                 rows = self._several(reader, form, gaps, parts_of(X), n_rows)
             return self._taken(rows)
 
-        return read
+        return further
 
     def _list(self, X: Any) -> Array | None:
         rows = array_of(X)

@@ -21,7 +21,7 @@ def read(reader: FrameReader, frame: Any, forms: list[Any]) -> ReadColumns | Non
     layout = reader.layout(frame)
     if layout is None or layout[0] not in forms:
         return None
-    return reader.read(layout[1], len(frame))
+    return reader.read_columns(layout[1], len(frame))
 
 
 DTYPES = ["f8", "f8", "f8", "i8", "i4", "u2", "u8", "i1"]
