@@ -22,7 +22,8 @@ from skforge.persistence.loading import load
 from skforge.prediction.answers import METHODS, Answer, Array, described
 from skforge.prediction.differences import difference
 from skforge.sources.fitted import is_compared
-from skforge.sources.row_spec import RowSpec, row_spec
+from skforge.sources.row_facts import RowFacts
+from skforge.sources.row_spec import row_spec
 
 if TYPE_CHECKING:
     import polars as pl
@@ -127,7 +128,7 @@ class _Predictor:
     model: Any
     method: str
     answer: Answer
-    rows: RowSpec
+    rows: RowFacts
     #: Whether rows were not compared yet: not empty until they are.
     unmet: list[bool] = field(default_factory=lambda: [True])
 
@@ -199,7 +200,7 @@ def _is_plain(dtype: pl.DataType) -> bool:
     return dtype.is_numeric() or dtype in (pl.Boolean, pl.String)
 
 
-def _array(frame: pl.DataFrame, spec: RowSpec) -> Array:
+def _array(frame: pl.DataFrame, spec: RowFacts) -> Array:
     """Return columns without names as an array, whose dtype no value decides.
 
     Polars' own array of a frame has the columns' common type, and another one if a null
@@ -223,7 +224,7 @@ def _array(frame: pl.DataFrame, spec: RowSpec) -> Array:
     return rows
 
 
-def _is_object(column: pl.Series, place: int, spec: RowSpec) -> bool:
+def _is_object(column: pl.Series, place: int, spec: RowFacts) -> bool:
     """Tell whether the model takes a column's own values, and not float64."""
     import polars as pl
 

@@ -20,7 +20,8 @@ from skforge.cli.tables import Batch, columns_of, merged, open_table
 from skforge.exceptions import InvalidInputError, plural, shortened
 from skforge.frontends.base import is_compiled
 from skforge.rows.prepare import prepare_rows
-from skforge.sources.row_spec import RowSpec, row_spec
+from skforge.sources.row_facts import RowFacts
+from skforge.sources.row_spec import row_spec
 
 
 class RowsFile(ExitStack):
@@ -34,7 +35,7 @@ class RowsFile(ExitStack):
     def __init__(
         self,
         path: Path,
-        spec: RowSpec,
+        spec: RowFacts,
         columns: str | None = None,
         keep: str | None = None,
     ) -> None:
@@ -267,7 +268,7 @@ def listed(names: Sequence[str]) -> str:
     return shortened(",".join(shown)) + more
 
 
-def all_rows(path: Path, spec: RowSpec, columns: str | None = None) -> Any:
+def all_rows(path: Path, spec: RowFacts, columns: str | None = None) -> Any:
     with RowsFile(path, spec, columns) as file:
         every = list(file.batches())
         file.before = 0

@@ -23,7 +23,7 @@ from skforge.forest.forest import Forest
 from skforge.frontends.base import is_a, is_compiled, unwrap
 from skforge.sources.base import given_names
 from skforge.sources.fitted import model_of
-from skforge.sources.row_spec import RowSpec
+from skforge.sources.row_facts import RowFacts
 
 #: Methods of estimators that may be compared; contributions have other bits.
 METHODS = (
@@ -92,7 +92,7 @@ class ModelLibrary:
 
 
 def library_of(
-    path: Path, model: Any, forest: Any, spec: RowSpec
+    path: Path, model: Any, forest: Any, spec: RowFacts
 ) -> ModelLibrary | None:
     """Return an opened model in its own library; None if no library takes it.
 
@@ -148,7 +148,7 @@ def _without_sklearn() -> Iterator[None]:
 # ------------------------------------------------------------ estimators
 
 
-def _estimator(live: Any, spec: RowSpec) -> ModelLibrary:
+def _estimator(live: Any, spec: RowFacts) -> ModelLibrary:
     answers = {
         method: getattr(live, method)
         for method in METHODS
@@ -187,7 +187,7 @@ def _as_array(frame: Any) -> Any:
     return frame.to_numpy()  # as it was trained
 
 
-def _as_trained(spec: RowSpec, rows: Rows) -> Any:
+def _as_trained(spec: RowFacts, rows: Rows) -> Any:
     there = [str(name) for name in rows.plain.columns]
     places = {name: i for i, name in enumerate(spec.names or there)}
     columns = []
@@ -209,7 +209,7 @@ def _as_trained(spec: RowSpec, rows: Rows) -> Any:
 # ------------------------------------------------------------ boosters and files
 
 
-def _xgboost_file(path: Path, forest: Forest, spec: RowSpec) -> ModelLibrary:
+def _xgboost_file(path: Path, forest: Forest, spec: RowFacts) -> ModelLibrary:
     import xgboost
 
     with xgboost.config_context(verbosity=0):  # old files cause a warning
@@ -217,7 +217,7 @@ def _xgboost_file(path: Path, forest: Forest, spec: RowSpec) -> ModelLibrary:
     return _xgboost(booster, forest, spec)
 
 
-def _xgboost(booster: Any, forest: Forest, spec: RowSpec) -> ModelLibrary:
+def _xgboost(booster: Any, forest: Forest, spec: RowFacts) -> ModelLibrary:
     booster = booster.copy()
     booster.set_param({"nthread": 1})
     rounds = (0, 0)  # all
@@ -283,13 +283,13 @@ def _of_values(predict: Any, forest: Forest, **raw: bool) -> dict[str, OwnAnswer
     return {"predict_proba": proba, "predict": label}
 
 
-def _lightgbm_file(path: Path, forest: Forest, spec: RowSpec) -> ModelLibrary:
+def _lightgbm_file(path: Path, forest: Forest, spec: RowFacts) -> ModelLibrary:
     import lightgbm
 
     return _lightgbm(lightgbm.Booster(model_file=str(path)), forest, spec)
 
 
-def _lightgbm(booster: Any, forest: Forest, spec: RowSpec) -> ModelLibrary:
+def _lightgbm(booster: Any, forest: Forest, spec: RowFacts) -> ModelLibrary:
     predict: Any = partial(booster.predict, num_threads=1)
     answers: dict[str, OwnAnswer] = {
         **_of_values(predict, forest),
@@ -302,7 +302,7 @@ def _lightgbm(booster: Any, forest: Forest, spec: RowSpec) -> ModelLibrary:
     return ModelLibrary("LightGBM", answers, given, names, width, False, *how)
 
 
-def _lightgbm_rows(booster: Any, spec: RowSpec, rows: Rows) -> Any:
+def _lightgbm_rows(booster: Any, spec: RowFacts, rows: Rows) -> Any:
     """Return a frame whose columns of categories are those of training.
 
     These are the columns of texts in the file; where their number is another, as
@@ -315,7 +315,7 @@ def _lightgbm_rows(booster: Any, spec: RowSpec, rows: Rows) -> Any:
     return rows.framed(dict(zip(places, lists, strict=True)))
 
 
-def _catboost_file(path: Path, forest: Forest, spec: RowSpec) -> ModelLibrary:
+def _catboost_file(path: Path, forest: Forest, spec: RowFacts) -> ModelLibrary:
     import catboost
 
     if path.read_bytes()[:1] == b"{":
@@ -338,12 +338,12 @@ def _catboost_file(path: Path, forest: Forest, spec: RowSpec) -> ModelLibrary:
     return ModelLibrary("CatBoost", answers, given, names, width, part)
 
 
-def _catboost_names(model: Any, spec: RowSpec) -> Sequence[str] | None:
+def _catboost_names(model: Any, spec: RowFacts) -> Sequence[str] | None:
     names = [str(name) for name in model.feature_names_]
     return names if len(names) == spec.width else spec.names  # it has dropped some
 
 
-def _catboost_rows(model: Any, spec: RowSpec, rows: Rows) -> Any:
+def _catboost_rows(model: Any, spec: RowFacts, rows: Rows) -> Any:
     from pandas import Series
 
     texts, names = {*model.get_cat_feature_indices()}, [*rows.plain.columns]
@@ -357,7 +357,7 @@ def _catboost_rows(model: Any, spec: RowSpec, rows: Rows) -> Any:
     return joined(columns, names)
 
 
-def _onnx_file(path: Path, forest: Forest, spec: RowSpec) -> ModelLibrary:
+def _onnx_file(path: Path, forest: Forest, spec: RowFacts) -> ModelLibrary:
     import onnxruntime
     from pandas import DataFrame
 

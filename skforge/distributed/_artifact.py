@@ -29,7 +29,8 @@ from skforge.exceptions import (
 from skforge.forest.arrays import dropped_name
 from skforge.prediction.answers import Answer, Array, described
 from skforge.rows.frames import is_category
-from skforge.sources.row_spec import RowSpec, row_spec
+from skforge.sources.row_facts import RowFacts
+from skforge.sources.row_spec import row_spec
 
 if TYPE_CHECKING:
     from skforge.estimators import CompiledForest
@@ -174,7 +175,7 @@ class Job:
     method: str
     n_jobs: int | None
     answer: Answer
-    rows: RowSpec
+    rows: RowFacts
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
         """Return the token for Dask, which is the same in every process."""

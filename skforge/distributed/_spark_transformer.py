@@ -18,7 +18,7 @@ from pyspark.ml.util import (  # noqa: TID253
 from skforge.distributed._artifact import Artifact, KeepEstimator, Packable, job, pack
 from skforge.distributed._spark_udf import quoted, udf_of
 from skforge.exceptions import InvalidInputError
-from skforge.sources.row_spec import RowSpec
+from skforge.sources.row_facts import RowFacts
 
 __all__ = ["ForestTransformer"]
 
@@ -182,7 +182,7 @@ def _array(dataset: Any, name: str) -> Any:
     )
 
 
-def _checked(dataset: Any, place: int, name: str, rows: RowSpec) -> Any:
+def _checked(dataset: Any, place: int, name: str, rows: RowFacts) -> Any:
     texts = rows.by_value or rows.steps or place in rows.hashed
     column, kind = dataset[quoted(name)], dataset.schema[name].dataType.typeName()
     if kind == "decimal":

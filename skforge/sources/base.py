@@ -246,10 +246,6 @@ class Source:
         """
         return {}
 
-    def texts(self) -> Mapping[int, set[str]] | None:
-        """Return the texts that a pipeline knows, by column; None without steps."""
-        return None
-
     def prepared(self, X: Any, method: str = "predict") -> Any:
         """Return rows after work to be done once a call; other methods take both."""
         return X

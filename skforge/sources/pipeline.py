@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, NoReturn
@@ -68,7 +68,7 @@ class PipelineSource(base.Source):
 
     kind = "pipeline"
     rules_type = PipelineRules
-    facts = RowFacts(has_forms=True)
+    facts = RowFacts(has_forms=True, steps=True)
 
     def __init__(
         self,
@@ -155,6 +155,7 @@ class PipelineSource(base.Source):
             on_device=plain,
             direct=plain and known.warning is not None,
             selects=known.by_name is not None,
+            texts={i: frozenset(codes.texts) for i, codes in known.texts.items()},
         )
 
     def _warning_of(self, known: PipelineRows) -> str | None:
@@ -204,9 +205,6 @@ class PipelineSource(base.Source):
                     "exported library cannot compute; use skforge.save instead."
                 )
         return {column: texts.named() for column, texts in self._known.texts.items()}
-
-    def texts(self) -> Mapping[int, set[str]]:
-        return {i: {*codes.texts} for i, codes in self._known.texts.items()}
 
     @property
     def _plain(self) -> Any:

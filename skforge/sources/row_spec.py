@@ -1,17 +1,11 @@
-"""Which rows a model takes, as plain data, for files and tables of other systems.
-
-The model decides how a column is read, and never the values that happen to be in a part
-of a table.
-"""
+"""Which rows a model takes, as plain data, for files and tables of other systems."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import Any
-
-import numpy as np
 
 from skforge.exceptions import InvalidInputError, UnsupportedModelError
 from skforge.frontends.base import class_name, is_compiled, unwrap
@@ -21,48 +15,13 @@ from skforge.rows.readers import reader_of
 from skforge.sources.base import Source, given_names, unplaced
 from skforge.sources.find import read_model, source_of
 from skforge.sources.fitted import model_of, start_of
+from skforge.sources.row_facts import RowFacts
+
+#: As pickled queries of Polars call it.
+RowSpec = RowFacts
 
 
-@dataclass(frozen=True)
-class RowSpec:
-    #: How many columns, and their names, if the model knows any.
-    width: int
-    names: tuple[str, ...] | None = None
-    #: The columns that have to be there, if not all: a ColumnTransformer drops others.
-    used: frozenset[int] | None = None
-    #: Columns of texts, with the texts that the model knows.
-    texts: Mapping[int, set[str]] = field(default_factory=dict)
-    #: Columns of categories that are known by name.
-    categories: Mapping[int, Sequence[str | float]] = field(default_factory=dict)
-    #: Dtypes that the indices of these must have, of categories that are whole numbers.
-    index_dtypes: Mapping[int, str] = field(default_factory=dict)
-    #: Whether categories are matched by value: models of XGBoost and LightGBM that were
-    #: trained on numbers use positions in each frame's own list of categories.
-    by_value: bool = False
-    #: Why values cannot be read, as some may be categories or codes; "" if they can.
-    unread: str = ""
-    #: Columns of CatBoost's categories: texts, whole numbers and booleans; whether True
-    #: or False was a text in training.
-    hashed: Mapping[int, bool] = field(default_factory=dict)
-    #: Dtype of arrays, where all columns are numbers.
-    dtype: Any = np.float64
-    #: Whether rows go through the steps of a pipeline, which may read texts.
-    steps: bool = False
-    #: Whether all rows go in one batch: steps that run in their library may round a
-    #: row differently in another batch. Columns then are texts if they look like it.
-    whole: bool = False
-    #: Whether rows may have further columns, which are ignored.
-    wider: bool = False
-    #: Whether spaces in names have become underscores.
-    underscores: bool = False
-
-    @property
-    def framed(self) -> bool:
-        by_name = self.steps and self.names is not None
-        return by_name or bool(self.texts or self.categories or self.hashed)
-
-
-def row_spec(model: Any) -> RowSpec:
+def row_spec(model: Any) -> RowFacts:
     """Return what a model takes; InvalidInputError if it does not know its width."""
     ours, source = is_compiled(model), None
     inner = model_of(model) if ours else getattr(model, "forest", model)  # a module's
@@ -88,30 +47,34 @@ def row_spec(model: Any) -> RowSpec:
     texts: dict[int, set[str]] = {}
     _look(inner, range(width), used, texts)
     known = int(width), names, frozenset(used), texts
-    return RowSpec(*known, steps=True, whole=True)
+    return RowFacts(*known, steps=True, whole=True)
 
 
-def _of_source(source: Source, names: tuple[str, ...] | None) -> RowSpec:
+def _of_source(source: Source, names: tuple[str, ...] | None) -> RowFacts:
     forest, used = source.forest, None
-    known = forest.n_columns, given_names(names or forest.column_names)
-    if (texts := source.texts()) is not None:
+    facts = replace(
+        source.facts,
+        width=forest.n_columns,
+        names=given_names(names or forest.column_names),
+        dtype=forest.input_dtype,
+    )
+    if facts.steps:
         with suppress(InvalidInputError):  # no names
             if (columns := source.columns()) is not None:
                 used = frozenset(rule.place for rule in columns.rules)
-        return RowSpec(*known, used, texts, dtype=forest.input_dtype, steps=True)
+        return replace(facts, used=used)
     lists = {i: labels for i, labels in enumerate(forest.category_names) if labels}
     own_lists = forest.source in ("xgboost", "lightgbm")
     if forest.dropped_columns:
         used = frozenset(range(forest.n_columns)) - forest.dropped_columns
-    return RowSpec(
-        *known,
-        used,
+    return replace(
+        facts,
+        used=used,
         categories=lists,
         index_dtypes={i: kind for i, kind in enumerate(source.index_dtypes) if kind},
         unread=unplaced(forest) if forest.lacks_columns else "",
         hashed=reader_of(forest).spelled_booleans(),
         by_value=bool(lists) or (not own_lists and forest.category_offset[-1] > 0),
-        dtype=forest.input_dtype,
         wider=forest.wider_rows,
         underscores=forest.source == "lightgbm",
     )

@@ -394,13 +394,13 @@ def test_steps_of_the_library_get_all_rows_at_once() -> None:
             return super().predict(X, **params)
 
     fast.__class__ = Counted
-    from skforge.sources.row_spec import RowSpec  # the one fact that decides
+    from skforge.sources.row_facts import RowFacts  # the one fact that decides
 
     for whole in (True, False):
         sizes.clear()
         module = sys.modules["skforge.polars"]
         with pytest.MonkeyPatch.context() as patch:
-            spec = RowSpec(4, tuple(NAMES), whole=whole)
+            spec = RowFacts(4, tuple(NAMES), whole=whole)
             patch.setattr(module, "is_compiled", lambda model: True)
             patch.setattr(module, "row_spec", lambda model, spec=spec: spec)
             frame.lazy().select(predict(fast)).collect(engine="streaming")

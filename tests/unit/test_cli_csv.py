@@ -15,7 +15,7 @@ from skforge.cli import tables
 from skforge.cli.data import all_rows
 from skforge.cli.values import WrongColumnError, number_in, numbers
 from skforge.exceptions import InvalidInputError
-from skforge.sources.row_spec import RowSpec
+from skforge.sources.row_facts import RowFacts
 
 pd = pytest.importorskip("pandas")
 
@@ -48,7 +48,7 @@ def rows_of(request, monkeypatch, tmp_path):
             patch.setattr(tables, "_BLOCK", 40 + len(text) % 20)
             return all_rows(
                 tmp_path / "x.csv",
-                RowSpec(len(names), tuple(names), texts=known, steps=True),
+                RowFacts(len(names), tuple(names), texts=known, steps=True),
             )
 
     return read
@@ -190,6 +190,6 @@ def test_much_broken_text_is_refused_or_read_as_pandas_reads_it(rows_of):
 )
 def test_names_that_are_numbers_are_no_row(tmp_path, names, line, is_row):
     (tmp_path / "x.csv").write_text(f"{line}\n{line}\n")
-    spec = RowSpec(3, tuple(names) if line[0] == "4" else None)
+    spec = RowFacts(3, tuple(names) if line[0] == "4" else None)
     columns = None if line[0] == "4" else "1:4"
     assert len(all_rows(tmp_path / "x.csv", spec, columns)) == 1 + is_row

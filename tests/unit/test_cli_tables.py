@@ -18,7 +18,7 @@ from skforge.cli.tables import columns_of
 from skforge.cli.values import numbers, texts
 from skforge.exceptions import InvalidInputError
 from skforge.prediction.answers import Answer
-from skforge.sources.row_spec import RowSpec
+from skforge.sources.row_facts import RowFacts
 from tests.refusals import error_of
 
 READERS = ["pyarrow", "standard library"]
@@ -51,7 +51,7 @@ ODD = [
 
 def test_numbers_in_place_of_categories_are_refused(tmp_path, reader):
     """As new categories, codes would be missing values: other predictions."""
-    spec = RowSpec(1, names=("size",), categories={0: ("s", "m", "l")})
+    spec = RowFacts(1, names=("size",), categories={0: ("s", "m", "l")})
     path = tmp_path / "rows.csv"
     with pytest.raises(InvalidInputError, match=r"'size' holds numbers, .* \('s', 'm'"):
         read(path, spec, "size\n0\n2\n\n1\n")
@@ -63,7 +63,7 @@ def test_numbers_in_place_of_categories_are_refused(tmp_path, reader):
     ("known", "codes"), [((1.5, 2.0), [1, 2, 0, -1]), ((1, 2), [1, 2, 3, -1])]
 )
 def test_categories_that_are_numbers(known, codes, tmp_path, reader):
-    spec = RowSpec(1, names=("size",), categories={0: known})
+    spec = RowFacts(1, names=("size",), categories={0: known})
     kept = read(tmp_path / "rows.csv", spec, "size\n2\n3\n1.5\nNA\n")["size"]
     assert list(kept.cat.codes) == codes
     assert list(kept.cat.categories)[: len(known)] == [*known]
@@ -72,7 +72,7 @@ def test_categories_that_are_numbers(known, codes, tmp_path, reader):
 @pytest.mark.parametrize("cell", ["", '""'])
 def test_empty_cells_are_no_categories_of_catboost(cell, tmp_path, reader):
     """As missing ones of the frame that pandas makes of the file, for CatBoost."""
-    spec = RowSpec(2, names=("c", "x"), hashed={0: False})
+    spec = RowFacts(2, names=("c", "x"), hashed={0: False})
     path = tmp_path / "rows.csv"
     with pytest.raises(InvalidInputError, match="row 2 of column 'c' has None, and"):
         read(path, spec, f"c,x\nred,1\n{cell},2\n")
@@ -85,14 +85,14 @@ def test_texts_become_the_numbers_of_python(tmp_path, reader):
     bits = random.integers(0, 2**64, 3000, dtype=np.uint64).view(np.float64)
     texts = [repr(float(one)) for one in bits[np.isfinite(bits)]]
     texts += [f"{one:.25e}" for one in random.normal(size=500)] + ODD
-    X = read(tmp_path / "x.csv", RowSpec(1), "x\n" + "\n".join(texts) + "\n")
+    X = read(tmp_path / "x.csv", RowFacts(1), "x\n" + "\n".join(texts) + "\n")
     expected = struct.pack(f"{len(texts)}d", *map(float, texts))
     assert X.dtype == np.float64 and X.tobytes() == expected
 
 
 def test_cells_are_read_alike(tmp_path, reader):
     text = '\ufeffa,"b ""c""",d\r\n NA ,"1e3",\r\n\r\nnull,-inf,None\r\n"7",nan,N/A'
-    spec = RowSpec(3, ("a", 'b "c"', "d"))
+    spec = RowFacts(3, ("a", 'b "c"', "d"))
     X = read(tmp_path / "x.csv", spec, text)
     nan = np.nan
     np.testing.assert_array_equal(
@@ -103,7 +103,7 @@ def test_cells_are_read_alike(tmp_path, reader):
 def test_texts_are_those_of_the_cells(tmp_path, reader):
     text = 'a,b\n"x, y",1\nNA,2\nNone,3\n,4\n"two\nlines",5\n'
     (tmp_path / "x.csv").write_text(text)
-    with RowsFile(tmp_path / "x.csv", RowSpec(2, ("a", "b"))) as file:
+    with RowsFile(tmp_path / "x.csv", RowFacts(2, ("a", "b"))) as file:
         (batch,) = file.batches()
     words = ["x, y", None, "None", None, "two\nlines"]
     found = texts(columns_of(batch)[0], known={"None"}).tolist()
@@ -112,8 +112,8 @@ def test_texts_are_those_of_the_cells(tmp_path, reader):
 
 
 def test_names_that_are_numbers(tmp_path, reader):
-    assert len(read(tmp_path / "x.csv", RowSpec(3), "0,1,2\n5,6,7\n")) == 1
-    assert len(read(tmp_path / "x.csv", RowSpec(3), "0,1,3\n5,6,7\n")) == 2
+    assert len(read(tmp_path / "x.csv", RowFacts(3), "0,1,2\n5,6,7\n")) == 1
+    assert len(read(tmp_path / "x.csv", RowFacts(3), "0,1,3\n5,6,7\n")) == 2
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_names_that_are_numbers(tmp_path, reader):
 )  # fmt: skip
 def test_damaged_csv(tmp_path, reader, text, why):
     with pytest.raises(InvalidInputError) as error:
-        read(tmp_path / "x.csv", RowSpec(2), text)
+        read(tmp_path / "x.csv", RowFacts(2), text)
     assert why in str(error.value)
 
 
@@ -143,14 +143,14 @@ def test_a_line_without_end_is_not_read_into_memory(
     monkeypatch.setattr(tables, "_BLOCK", 16)
     monkeypatch.setattr(tables, "_LINE", 64)
     with pytest.raises(InvalidInputError, match="a line has no end within"):
-        read(tmp_path / "x.csv", RowSpec(2), f"a,b\n{body}")
+        read(tmp_path / "x.csv", RowFacts(2), f"a,b\n{body}")
 
 
 def test_parquet_needs_pyarrow(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     (tmp_path / "x.parquet").write_bytes(b"PAR1")
     with pytest.raises(InvalidInputError) as error:
-        read(tmp_path / "x.parquet", RowSpec(2))
+        read(tmp_path / "x.parquet", RowFacts(2))
     assert str(error.value) == ("Reading x.parquet needs pyarrow: pip install pyarrow.")
 
 
@@ -158,7 +158,7 @@ def test_parquet_needs_pyarrow(tmp_path, monkeypatch):
 def test_files_of_other_kinds_than_their_names(tmp_path, ending):
     pytest.importorskip("pyarrow", exc_type=ImportError)
     with pytest.raises(InvalidInputError) as error:
-        read(tmp_path / f"x.{ending}", RowSpec(2), "hello, world\n" * 9)
+        read(tmp_path / f"x.{ending}", RowFacts(2), "hello, world\n" * 9)
     assert str(error.value).startswith(f"x.{ending} cannot be read as a table: ")
 
 
@@ -178,7 +178,7 @@ def test_columns_of_every_type(tmp_path):
     }
     parquet.write_table(pa.table(columns), tmp_path / "x.parquet")
     names = [*"ibfdskn"]
-    X = read(tmp_path / "x.parquet", RowSpec(7, names, dtype=np.float32))
+    X = read(tmp_path / "x.parquet", RowFacts(7, names, dtype=np.float32))
     nan = np.nan
     expected = [
         [1, 1, 0.5, nan, 1, 3, nan],
@@ -189,7 +189,7 @@ def test_columns_of_every_type(tmp_path):
     with pytest.raises(
         InvalidInputError, match=r"column 't' has values of type timest"
     ):
-        read(tmp_path / "x.parquet", RowSpec(1, ["t"]))
+        read(tmp_path / "x.parquet", RowFacts(1, ["t"]))
 
 
 @pytest.mark.parametrize("ending", ["parquet", "feather", "csv"])
@@ -203,7 +203,7 @@ def test_texts_that_spell_missing_values_do_so_in_csv_alone(tmp_path, ending):
         path, **({"index": False} if ending == "csv" else {})
     )
     expected = getattr(pd, f"read_{ending}")(path).astype(object)
-    spec = RowSpec(2, ("a", "b"), texts={0: {"x"}}, categories={1: ["x"]})
+    spec = RowFacts(2, ("a", "b"), texts={0: {"x"}}, categories={1: ["x"]})
     rows = all_rows(path, spec)
     assert [None if a != a else a for a in rows["a"]] == [
         None if pd.isna(a) else a for a in expected["a"]
@@ -217,7 +217,7 @@ def test_a_parquet_file_with_two_columns_of_one_name(tmp_path):
 
     table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
     parquet.write_table(table, tmp_path / "x.parquet")
-    assert error_of(InvalidInputError, read, tmp_path / "x.parquet", RowSpec(2)) == (
+    assert error_of(InvalidInputError, read, tmp_path / "x.parquet", RowFacts(2)) == (
         "x.parquet cannot be read as a table: 'Field \"a\" exists 2 times in schema'"
     )
 
@@ -229,7 +229,7 @@ def test_a_parquet_file_with_two_columns_of_one_name(tmp_path):
 def test_arrays_are_read_in_parts(tmp_path, order):
     X = np.arange(3000).reshape(1000, 3).astype(np.int32, order=order)
     np.save(tmp_path / "x.npy", X)
-    with RowsFile(tmp_path / "x.npy", RowSpec(2), "1:3") as file:
+    with RowsFile(tmp_path / "x.npy", RowFacts(2), "1:3") as file:
         parts = [file.rows(batch).copy() for batch in file.batches()]
         assert file.table.done == file.table.total == 1000
     assert np.array_equal(np.concatenate(parts), X[:, 1:])
@@ -249,7 +249,7 @@ def test_parts_stay_small(tmp_path, monkeypatch, ending):
         frame.to_csv(path, index=False)
     else:
         getattr(frame, f"to_{ending}")(path)
-    with RowsFile(path, RowSpec(3, [*"abc"])) as file:
+    with RowsFile(path, RowFacts(3, [*"abc"])) as file:
         parts = [file.rows(batch).copy() for batch in file.batches()]
     assert max(map(len, parts)) == 200
     assert np.concatenate(parts).tobytes() == X.tobytes()

@@ -23,7 +23,7 @@ from skforge.sources.row_facts import RowFacts
 )
 def test_values_decide(declines, limit, accepted, refused) -> None:
     predictor = SimpleNamespace(
-        source=SimpleNamespace(facts=RowFacts(declines, limit)),
+        source=SimpleNamespace(facts=RowFacts(declines=declines, limit=limit)),
         forest=SimpleNamespace(whole_columns=()),
         by_members=False,
         _scored=lambda method, rows, n_jobs: rows,

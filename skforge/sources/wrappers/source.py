@@ -6,7 +6,6 @@ import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
@@ -219,15 +218,6 @@ class WrapperSource(base.Source):
 
     def sample(self, dtype: Any) -> Any:
         return self._readers[0].sample(dtype)
-
-    def texts(self) -> Mapping[int, set[str]] | None:
-        every = [leaf.source.texts() for leaf in self._leaves]
-        texts: dict[int, set[str]] = {}
-        for column, words in chain.from_iterable(
-            known.items() for known in every if known
-        ):
-            texts.setdefault(column, set()).update(words)
-        return None if every.count(None) == len(every) else texts
 
     def columns(self) -> MappingColumns | None:
         if any(reader.forest.lacks_columns for reader in self._readers):
