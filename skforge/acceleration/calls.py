@@ -6,18 +6,19 @@ import sys
 import threading
 from collections.abc import Callable
 from functools import wraps
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from skforge.acceleration.compiling import COMPILER, StoppedError
-from skforge.acceleration.estimate import seconds_to_compile
+from skforge.acceleration.estimate import seconds_to_compile, simple_is_faster
 from skforge.acceleration.libraries import is_known
 from skforge.acceleration.records import (
     RECORDS,
     ModelRecord,
     forget,
+    saved,
 )
 from skforge.acceleration.settings import ACTIVE, Settings
 from skforge.runtime.log import INFO, WARNING, log
@@ -147,13 +148,29 @@ def may_need_more(
 
     Until then they are answered by the kernel of other sizes, or by the library.
     """
-    kernels = record.kernels
+    kernels, model = record.kernels, record()
     if kernels is None or kernels.is_busy or not COMPILER.is_usable:
         return
     spent = record.tally(method).spent(rows, kernels.overhead)
+    if kernels.is_simple and model is not None:
+        tallies = [*record.tallies.values()]
+        left = sum(tally.left_to_save(kernels.overhead) for tally in tallies)
+        takes = seconds_to_compile(model, True, False) + debt()
+        if left > _WORTH * takes or settings.eager:
+            _compile_more(record, kernels, rows, settings, True)
+            return
     pays = spent > _WORTH * kernels.of_kernel or settings.eager
     if pays and kernels.lacks(method, rows):
-        _compile_more(record, kernels, rows, settings)
+        _compile_more(record, kernels, rows, settings, False)
+
+
+def debt() -> float:
+    """Return the seconds that compiling took and kernels have not saved yet.
+
+    Further models wait until their library has taken so much longer, so that programs
+    whose models are asked for a short time pay for few of them.
+    """
+    return max(0.0, COMPILER.spent - saved())
 
 
 def weigh_again(
@@ -313,6 +330,10 @@ def _fail(record: ModelRecord, error: Exception) -> None:
 # ------------------------------------------------------------ compiling
 
 
+def begins_simple(record: ModelRecord, model: Any, settings: Settings) -> bool:
+    return settings.schedule == "auto" and simple_is_faster(model, *record.most()[1:])
+
+
 @_alone
 def _consider(record: ModelRecord, model: Any, settings: Settings) -> None:
     """Compile a model once its library has taken as long as compiling will."""
@@ -323,9 +344,9 @@ def _consider(record: ModelRecord, model: Any, settings: Settings) -> None:
         return  # by another thread
     record.state = "compiling"
     try:
-        record.needed = settings.least_seconds + seconds_to_compile(
-            model, COMPILER.is_ready
-        )
+        is_simple = begins_simple(record, model, settings)
+        takes = seconds_to_compile(model, COMPILER.is_ready, is_simple)
+        record.needed = settings.least_seconds + takes + debt()
         if record.seconds < record.needed and not settings.eager:
             record.state = "watched"
             record.why = "compiling would take longer than its calls so far"
@@ -334,37 +355,50 @@ def _consider(record: ModelRecord, model: Any, settings: Settings) -> None:
             record.state, record.why = "watched", "skforge is being imported"
             COMPILER.give_way(record.seconds / record.calls)
             return
-        _read(record, model, settings)
+        _read(record, model, settings, is_simple)
     except Exception as error:  # noqa: BLE001 - no failure of ours reaches a program
         _refuse(record, error)
 
 
-def _read(record: ModelRecord, model: Any, settings: Settings) -> None:
+def _read(record: ModelRecord, model: Any, settings: Settings, is_simple: bool) -> None:
     from skforge.acceleration.kernels import Kernels
 
-    methods = methods_of(type(model))
-    kernels = Kernels(model, methods, settings.schedule, record.threads)
+    start, methods = thread_time(), methods_of(type(model))
+    schedule = None if is_simple else settings.schedule
+    try:
+        kernels = Kernels(model, methods, schedule, record.threads)
+    finally:
+        COMPILER.spent += thread_time() - start
     record.kernels, record.why = kernels, "its kernels are compiling"
     record.is_whole = "steps" not in vars(model)
-    _compile(record, kernels, record.most_rows(), settings.eager)
+    calls, rows, _ = record.most()
+    _compile(record, kernels, round(rows / calls), settings.eager)
 
 
 @_alone
 def _compile_more(
-    record: ModelRecord, kernels: Kernels, rows: int, settings: Settings
+    record: ModelRecord, kernels: Kernels, rows: int, settings: Settings, better: bool
 ) -> None:
     if not kernels.is_busy:
         kernels.is_busy = True
-        _compile(record, kernels, rows, settings.eager)
+        _compile(
+            record, kernels, rows, settings.eager, settings.schedule if better else None
+        )
 
 
-def _compile(record: ModelRecord, kernels: Kernels, rows: int, eager: bool) -> None:
-    """Compile the kernel for batches of a size, and entries of the methods met."""
+def _compile(
+    record: ModelRecord, kernels: Kernels, rows: int, eager: bool, schedule: Any = None
+) -> None:
+    """Compile the kernel for batches of a size, and entries of the methods met.
+
+    With a schedule, kernels by it take the place of these once they are compiled.
+    """
     methods = [*record.tallies]
 
     def job(check: Callable[[], None]) -> None:
         try:
-            kernels.compile(rows, methods, check)
+            compiled = kernels if schedule is None else kernels.by(schedule)
+            compiled.compile(rows, methods, check)
         except StoppedError:
             raise
         except Exception as error:  # noqa: BLE001 - in a thread that nobody waits for
@@ -376,8 +410,8 @@ def _compile(record: ModelRecord, kernels: Kernels, rows: int, eager: bool) -> N
         if record.kernels is kernels:
             for tally in [*record.tallies.values()]:
                 tally.renew()
-            record.state, record.why = "ready", ""
-            told = record.name, kernels.seconds
+            record.kernels, record.state, record.why = compiled, "ready", ""
+            told = record.name, compiled.seconds
             log(INFO, "accelerate: a %s is compiled, in %.2f s", *told)
 
     if eager:

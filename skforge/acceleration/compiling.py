@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
-from time import sleep
+from time import sleep, thread_time
 
 #: Most seconds that a call sleeps while the thread works.
 _MOST_REST = 5e-3
@@ -40,6 +40,8 @@ class Compiler:
         #: By process: a forked child has none of its parent's threads.
         self._threads: dict[int, threading.Thread] = {}
         self._stopped = False
+        #: Seconds of CPU time for imports, reading and compiling so far.
+        self.spent = 0.0
         #: One item for each thread that reads, compiles or compares models now.
         self.at_work: list[None] = []
         #: Whether this process may compile: not a child forked at the wrong time.
@@ -106,11 +108,13 @@ class Compiler:
         while not self._stopped:
             job = self._queue.get()
             self.at_work.append(None)
+            start = thread_time()
             try:
                 job(self.check)
             except StoppedError:
                 return
             finally:
+                self.spent += thread_time() - start
                 self.at_work.pop()
 
 

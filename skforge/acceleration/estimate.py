@@ -5,24 +5,30 @@ from __future__ import annotations
 from typing import Any
 
 #: CPU seconds for each tree and each node: reading, one kernel, entries, comparing
-#: (Zen 4); and for imports of compiled bytecode, before the first model.
-_A_TREE, _A_NODE = 4e-4, 8e-6
-_IMPORTS = 0.3
+#: (Zen 4), of a simple kernel and of others; and for imports of compiled bytecode,
+#: before the first model.
+_SIMPLE, _OTHER = (1e-4, 1e-6), (4e-4, 8e-6)
+_IMPORTS = 0.35
+#: What other kernels take besides, and seconds of a simple one for a tree and a row.
+_CHOICE, _A_ROW = 0.2, 1e-7
 
 
-def seconds_to_compile(model: Any, is_ready: bool) -> float:
+def seconds_to_compile(model: Any, is_ready: bool, is_simple: bool) -> float:
     """Return an estimate, without what each model needs."""
-    return _of_model(model) if is_ready else _IMPORTS + _of_model(model)
-
-
-def _of_model(model: Any) -> float:
-    if "steps" in vars(model):
-        model = model.steps[-1][1]
     trees, nodes = _size_of(model)
-    return trees * _A_TREE + nodes * _A_NODE
+    a_tree, a_node = _SIMPLE if is_simple else _OTHER
+    once = (0.0 if is_simple else _CHOICE) + (0.0 if is_ready else _IMPORTS)
+    return once + trees * a_tree + nodes * a_node
+
+
+def simple_is_faster(model: Any, rows: float, seconds: float) -> bool:
+    """Tell whether a simple kernel is expected to take half as long as the library."""
+    return _size_of(model)[0] * rows * _A_ROW < seconds / 2
 
 
 def _size_of(model: Any) -> tuple[int, int]:
+    if "steps" in vars(model):
+        model = model.steps[-1][1]
     if hasattr(model, "_predictors"):
         trees = [tree for one in model._predictors for tree in one]
         return len(trees), sum(len(tree.nodes) for tree in trees)

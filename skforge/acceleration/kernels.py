@@ -6,6 +6,7 @@ of floats and frames in the form of training. All else is left to the library.
 
 from __future__ import annotations
 
+import copy
 import json
 import sys
 import warnings
@@ -29,6 +30,7 @@ from skforge.prediction.forms_met import MOST_FORMS, FormsMet, Question
 from skforge.prediction.kernel_checks import by_reference
 from skforge.prediction.of_rows import Basis
 from skforge.prediction.predictor import ForestPredictor
+from skforge.schedule.schedule import Schedule
 from skforge.sources.base import UnsureError, adapter_of
 from skforge.sources.find import read_model
 from skforge.sources.origins import FromFile
@@ -62,18 +64,18 @@ class Kernels:
         schedule: Any = "auto",
         threads: int | None = None,
     ) -> None:
-        """Read the model; :meth:`compile` does what takes longer."""
+        """Read the model; :meth:`compile` does what takes longer.
+
+        Without a schedule, kernels are simple: they are compiled in a fifth of the
+        time, and others may take their place; see :meth:`by`.
+        """
         if why := refusal(model):
             raise UnwatchedError(why)
         self._kind, self.watch = type(model), Watch(model)
         forest = read_model(model)
         if forest.lacks_columns:
             raise UnsupportedModelError("The places of its categories are not known.")
-        choice = choose(schedule, None, forest, "cpu", "exact")
-        module = compiled(forest, choice, "exact", None)
-        by_reference(module)
-        self.predictor = ForestPredictor(Basis(module, self.watch.twin(model)))
-        self.predictor.fingerprint = _NeverChecked()  # type: ignore[assignment]
+        self.predictor = _predictor(forest, schedule, self.watch.twin(model))
         source = self.predictor.source
         if source.before or source.members or source.answers.by_members:
             raise UnsupportedModelError("Its members answer by themselves.")
@@ -91,6 +93,7 @@ class Kernels:
         self.door = Door()
         #: What is called on the way to an answer, which programs may replace.
         self._functions = _functions_of(model)
+        self.is_simple = schedule is None
         #: Whether the last comparison found that answers differ.
         self.differs = False
         #: Seconds that compiling took, and those of its last kernel.
@@ -125,6 +128,15 @@ class Kernels:
             stop()
             self.predictor._seek_entry(method, self.n_jobs)
         self.seconds += thread_time() - start
+
+    def by(self, schedule: Any) -> Kernels:
+        """Return kernels of the same model by a schedule; none is compared yet."""
+        other, known = copy.copy(self), self.predictor
+        source = known.source
+        other.predictor = _predictor(known.forest, schedule, source.model, source)
+        other.door, other._own, other.seconds = Door(), {}, 0.0
+        other.is_simple = other.is_busy = False
+        return other
 
     def _of_modules(self) -> list[RangeKernels]:
         """Return the kernels of each module; of linear trees, those that find rows."""
@@ -239,6 +251,18 @@ class Kernels:
         met = self.door._met.setdefault(method, FormsMet())
         met.add(X, agreed)
         return len(met) < MOST_FORMS
+
+
+def _predictor(
+    forest: Any, schedule: Any, model: Any, source: Any = None
+) -> ForestPredictor:
+    schedule = Schedule() if schedule is None else schedule
+    choice = choose(schedule, None, forest, "cpu", "exact")
+    module = compiled(forest, choice, "exact", None)
+    by_reference(module)
+    predictor = ForestPredictor(Basis(module, model, None, source))
+    predictor.fingerprint = _NeverChecked()  # type: ignore[assignment]
+    return predictor
 
 
 def _nearest(own: set[int], number: int) -> int:

@@ -76,12 +76,12 @@ class ModelRecord(weakref.ref[Any]):
         self.once = method, rows, seconds, why
         return 1
 
-    def most_rows(self) -> int:
-        """Return the size of batches on which the library has spent most time."""
+    def most(self) -> tuple[int, int, float]:
+        """Return calls, rows and seconds of the size that took the library longest."""
         sides = (tally.by_library.values() for tally in [*self.tallies.values()])
         sizes = [sums for side in sides for sums in [*side]]
-        calls, rows, _ = max(sizes, key=itemgetter(2))
-        return round(rows / calls)
+        calls, rows, seconds = max(sizes, key=itemgetter(2))
+        return calls, rows, seconds
 
     def leave(self, why: str) -> None:
         """Leave the model to its library for good."""
@@ -91,6 +91,13 @@ class ModelRecord(weakref.ref[Any]):
         """Forget what was compiled: the model is another one now."""
         self.calls, self.seconds, self.needed = 0, 0.0, 0.0
         self.state, self.kernels, self.why = "watched", None, why
+
+
+def saved() -> float:
+    """Return the seconds that kernels have saved in this process."""
+    known = [record.tallies.values() for record in [*RECORDS.values()]]
+    every = [GONE.values(), *known]
+    return sum(tally.saved() for tallies in every for tally in [*tallies])
 
 
 def record_of(model: Any) -> ModelRecord | None:

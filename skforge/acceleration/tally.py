@@ -103,6 +103,13 @@ class Tally:
         calls, _, seconds = self.by_kernels.get(size, nothing)
         return seconds - calls * overhead + self.by_library.get(size, nothing)[2]
 
+    def left_to_save(self, overhead: float) -> float:
+        """Return the seconds of kernels, and of the library where it is faster."""
+        kernels = [*self.by_kernels.values()]
+        spent = sum(seconds - calls * overhead for calls, _, seconds in kernels)
+        library = [self.by_library[size][2] for size in [*self.slower]]
+        return float(spent + sum(library))
+
     def renew(self) -> None:
         """Forget how long kernels take for each size, as there is another one."""
         self.saved_before = self.saved()

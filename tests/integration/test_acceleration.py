@@ -456,6 +456,7 @@ def test_a_thread_of_its_own_compiles(monkeypatch):
     skforge.accelerate("sklearn", min_calls=2)
     how = {**vars(api.ACTIVE.settings), "least_seconds": 0.0, "schedule": TABLE}
     monkeypatch.setattr(api.calls, "seconds_to_compile", lambda *_: 0.0)
+    monkeypatch.setattr(api.calls, "debt", lambda: 0.0)
     monkeypatch.setattr(api.calls, "_WORTH", 0.0)
     api.ACTIVE.settings = Settings(**how)
     try:
@@ -491,6 +492,22 @@ def test_a_kernel_answers_for_other_sizes_until_they_have_their_own():
             assert own == {0, 1}
         assert unlike(model.predict_proba(X), of_all) == ""
         assert by_kernels(model) == before + 4
+
+
+@pytest.mark.parametrize("name", ["forest", "xgboost", "lightgbm", "pipeline"])
+def test_a_simple_kernel_answers_until_another_takes_its_place(monkeypatch, name):
+    model = clone(MODELS[name]).fit(X, Y)
+    expected = [plainly(lambda m, r=r: m.predict(r), model)[0] for r in (X, X[:5])]
+    monkeypatch.setattr(api.calls, "begins_simple", lambda *_: True)
+    api.start((), Settings(min_calls=1, eager=True, schedule=TABLE))
+    found = []
+    for _ in range(4):
+        for rows, wanted in zip((X, X[:5]), expected, strict=True):
+            assert unlike(model.predict(rows), wanted) == ""
+            found.append((record_of(model).kernels.is_simple, by_kernels(model)))
+    # the first call compiles, and the second is compared; others are compared anew
+    assert found[:4] == [(True, 0), (True, 0), (False, 1), (False, 1)]
+    assert found[-1] == (False, 5) and record_of(model).kernels._own == {0: {0, 1}}
 
 
 def test_calls_with_few_rows_are_left_alone():

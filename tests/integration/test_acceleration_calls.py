@@ -245,19 +245,26 @@ def test_models_asked_for_lists_alone_are_not_compiled(eager):
     assert record_of(model).state == "watched"
 
 
-@pytest.mark.parametrize("is_ready", [True, False])
-def test_a_library_first_takes_as_long_as_compiling_will(monkeypatch, is_ready):
+@pytest.mark.parametrize(
+    ("is_ready", "spent", "saved", "debt"),
+    [(True, 1.0, 1.5, 0.0), (False, 0.0, 0.0, 0.0), (True, 1.0, 0.5, 0.5)],
+)
+def test_a_library_first_takes_as_long_as_compiling_will(
+    monkeypatch, is_ready, spent, saved, debt
+):
     model, a_call, read = forest(), 2**-6, []
     ticks = partial(next, count(0.0, a_call))
     monkeypatch.setattr(around_importlib_bootstrap, "perf_counter", ticks)
     monkeypatch.setattr(api.COMPILER, "is_ready", is_ready)
     monkeypatch.setattr(api.COMPILER, "prepares", lambda: True)
     monkeypatch.setattr(api.calls, "_read", lambda known, *_: read.append(known.calls))
+    monkeypatch.setattr(api.COMPILER, "spent", spent)
+    monkeypatch.setattr(api.calls, "saved", lambda: saved)
     api.start((), Settings())
     for _ in range(60):
         model.predict_proba(X)
-    needed = Settings.least_seconds + seconds_to_compile(model, is_ready)
-    assert read == [ceil(needed / a_call)]
+    takes = seconds_to_compile(model, is_ready, True)  # 16 ms a call are many
+    assert read == [ceil((Settings.least_seconds + takes + debt) / a_call)]
 
 
 @pytest.mark.parametrize(("a_call", "rests"), [(2**-9, 2**-9), (2**-4, 5e-3)])
@@ -270,6 +277,7 @@ def test_calls_rest_while_a_thread_compiles(monkeypatch, state, a_call, rests):
     monkeypatch.setattr(compiling, "sleep", slept.append)
     monkeypatch.setattr(api.COMPILER, "prepares", lambda: False)
     monkeypatch.setattr(api.calls, "seconds_to_compile", lambda *_: 0.0)
+    monkeypatch.setattr(api.calls, "debt", lambda: 0.0)
     api.start((), Settings(least_seconds=0.0))
     for at_work, expected in (([], []), ([None], [rests])):
         monkeypatch.setattr(api.COMPILER, "at_work", at_work)

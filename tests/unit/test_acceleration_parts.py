@@ -12,7 +12,7 @@ from sklearn.ensemble import GradientBoostingClassifier, RandomForestClassifier
 
 from skforge.acceleration import shared_counts
 from skforge.acceleration import tally as tally_of
-from skforge.acceleration.estimate import seconds_to_compile
+from skforge.acceleration.estimate import seconds_to_compile, simple_is_faster
 from skforge.acceleration.libraries import LIBRARIES
 from skforge.acceleration.report import AccelerationReport, MethodReport
 from skforge.acceleration.shared_counts import SharedCounts, counted_in
@@ -137,6 +137,9 @@ def test_another_kernel_is_measured_anew():
         tally.kernels(8, 0.7)
     assert not tally.pays(8, 0.1)
     assert tally.spent(8, 0.1) == pytest.approx(0.5 + 3 * 0.6)
+    assert tally.left_to_save(0.1) == pytest.approx(3 * 0.6)
+    tally.slower.add(4)
+    assert tally.left_to_save(0.1) == pytest.approx(0.5 + 3 * 0.6)
     tally.renew()
     assert tally.pays(8, 0.1) and tally.spent(8, 0.1) == 0.5
     assert tally.saved() == pytest.approx(1.5 - 2.1)
@@ -180,5 +183,9 @@ def test_the_time_to_compile_counts_the_trees_of_each_library() -> None:
         (SimpleNamespace(steps=[("forest", forest)]), 3 * 3),
     ]:
         seconds = 3 * 4e-4 + count * 8e-6
-        assert seconds_to_compile(model, True) == pytest.approx(seconds), model
-        assert seconds_to_compile(model, False) == pytest.approx(0.3 + seconds)
+        known = seconds_to_compile(model, True, False)
+        assert known == pytest.approx(0.2 + seconds), model
+        assert seconds_to_compile(model, False, False) == pytest.approx(0.35 + known)
+        assert seconds_to_compile(model, True, True) < known / 5
+        assert simple_is_faster(model, 100, 7e-5)
+        assert not simple_is_faster(model, 100, 5e-5)
