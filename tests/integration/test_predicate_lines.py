@@ -142,6 +142,9 @@ CASES = {
     ),
     "categories": lambda: forest("categories, cut"),
     "wide": lambda: counted((20, 5, 9, 40), used=(0, 17, 499, 500), n_features=501),
+    "wide, double": lambda: counted(
+        (20, 40), used=(0, 250), n_features=251, dtype="float64", sides="right"
+    ),
     "wide, two runs": lambda: counted(
         (1,) * 158 + (12, 40), used=(*range(0, 795, 5), 800), n_features=801
     ),

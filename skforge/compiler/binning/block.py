@@ -33,7 +33,7 @@ from skforge.compiler.binning.rules import (
     set_numbers,
 )
 from skforge.compiler.binning.search import Registers
-from skforge.compiler.binning.transpose import ColumnTile, tile_starts, transpose
+from skforge.compiler.binning.transpose import WIDE, ColumnTile, tile_starts, transpose
 from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import F32, I32, I64, U32, Buffer, Scalar, Value, Vec
 from skforge.compiler.ir.lir.types import scalar_of
@@ -103,7 +103,8 @@ class ColumnBins:
         ends = np.searchsorted(tile, np.arange(len(starts) + 1))
         self._n_tiles = len(starts)
         self._tile_jobs = model("code_tile_jobs", ends.astype(np.int64))
-        self._run = ColumnTile.run(forest.n_features, self.lanes)
+        self._wide = forest.n_features > WIDE
+        self._run = ColumnTile.run(self._wide, self.lanes)
         within = t.feature - np.asarray(starts)[tile] + tile % self._run * self.lanes
         self._column = model("code_column", (within * self._part).astype(np.int64))
         self._word = model("code_word", column // self._per_word * self._part)
@@ -138,7 +139,8 @@ class ColumnBins:
 
     def encode(self, rows: BlockRows, count: Value, codes: Buffer) -> None:
         self._columns = ColumnTile(
-            self._scalar, self.lanes, self._part, lambda x: x, self._run
+            *(self._scalar, self.lanes, self._part, lambda x: x),
+            *(self._run, self._wide),
         )
         size = -(-self._words // self._word_lanes) * self._word_lanes * self._part
         words = b.alloc("code_words", U32, size)

@@ -19,12 +19,21 @@ from skforge._typing import Array
 from skforge.compiler.binning.rules import BlockRows
 from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import I64, U8, U16, U32, Buffer, Scalar, Value, Vec
+from skforge.forest.forest import Forest
 
 #: Rows of more features than this are wide, and this many of them are one part of a
 #: block, whose columns stay in L2. Tile by tile, 128 took 2.5 and 1.1 times as long
 #: (2000 and 968 columns, 4096 rows, Emerald Rapids, shared); along rows they take .92
 #: to 1.02 (2000 and 3000, Zen 4), with twice the scratch.
 WIDE, WIDE_PART = 500, 64
+
+#: Bytes of a cache line.
+LINE = 64
+
+#: So are rows of more bytes, in blocks of several parts, where a register holds a line:
+#: a row's next lines are gone before their turn (Zen 4, 400 doubles: parts take .59
+#: and .8 of the time of blocks of 512; 200 take 1.0 to 1.1, and with AVX2 1.1 to 1.4).
+WIDE_BYTES = 4 * WIDE
 
 #: Wide rows are read this many columns at a time, along the rows: the CPU fetches what
 #: follows by itself (Zen 4, 2000 columns, 512 new rows: 1.2 us a row tile by tile, .77
@@ -44,6 +53,13 @@ NARROW, AHEAD = 256, 32
 NEAR = 16 << 10
 
 
+def is_wide(forest: Forest, vector_bytes: int, block: int) -> bool:
+    """Whether blocks of bit logic take rows in parts, along the rows."""
+    row_bytes = forest.n_features * forest.input_dtype.itemsize
+    in_lines = vector_bytes == LINE and block > WIDE_PART
+    return forest.n_features > WIDE or (in_lines and row_bytes > WIDE_BYTES)
+
+
 class ColumnTile:
     """The buffer of a tile's columns: column c of row r is at ``c * part + r``.
 
@@ -59,10 +75,11 @@ class ColumnTile:
         part: int,
         clean: Callable[[Value], Value],
         tiles: int = 1,
+        wide: bool = False,
     ) -> None:
         self.scalar, self.lanes, self.part = scalar, lanes, part
         self.vec = Vec(scalar, lanes)
-        self._clean, self.tiles = clean, tiles
+        self._clean, self.tiles, self.wide = clean, tiles, wide
         self.buffer = b.alloc("columns", scalar, tiles * lanes * part)
 
     def fill(
@@ -113,7 +130,7 @@ class ColumnTile:
     ) -> None:
         """Prefetch a tile of a later group, or of the tiles that are filled next."""
         n = self.lanes
-        later = r + (n if rows.n_features > WIDE else max(n, AHEAD))
+        later = r + (n if self.wide else max(n, AHEAD))
         past = later >= left
         tile = b.select(past, (tile + count).min(n_tiles - 1), tile)
         row = rows.first + b.select(past, (later - left).min(r), later)
@@ -164,9 +181,9 @@ class ColumnTile:
         return b.shuffle(self.buffer[low, half], self.buffer[high, half], range(n))
 
     @staticmethod
-    def run(n_features: int, lanes: int) -> int:
+    def run(wide: bool, lanes: int) -> int:
         """Return how many tiles are filled before their jobs."""
-        return RUN // lanes if n_features > WIDE else 1
+        return RUN // lanes if wide else 1
 
     @contextmanager
     def jobs(

@@ -13,7 +13,7 @@ from skforge._compat import cached_property
 from skforge._typing import Float64s, Int32s, Int64s
 from skforge.compiler.binning.category_rows import set_groups
 from skforge.compiler.binning.search import Registers
-from skforge.compiler.binning.transpose import WIDE, tile_starts
+from skforge.compiler.binning.transpose import WIDE_PART, is_wide, tile_starts
 from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.layouts.bitsliced import predicate_table, sliced_layout
 from skforge.compiler.layouts.bitsliced.predicate_lines import narrows
@@ -174,7 +174,10 @@ class ForestCounts(ForestShape):
         ordered = forest.comparison < Comparison.IN
         of_column = np.bincount(forest.feature[ordered])
         of_column = of_column[of_column > 0]
-        if forest.n_features <= WIDE and narrows(forest, "le"):  # as float32
+        vector = target.vector_bits // 8
+        #: Whether the blocks of bits that have several parts take rows in parts.
+        self.wide = is_wide(forest, vector, 2 * WIDE_PART)
+        if not self.wide and narrows(forest, "le"):  # as float32
             registers = Registers.of(target, np.dtype(np.float32))
         self.bit_lanes, self._registers = registers.lanes, registers
         searches, sets = _thresholds(of_column, registers), _sets(forest)

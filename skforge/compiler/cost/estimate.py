@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skforge.compiler.binning.transpose import WIDE, WIDE_PART
+from skforge.compiler.binning.transpose import WIDE_PART
 from skforge.compiler.cost.counts import (
     LINE,
     Counts,
@@ -275,7 +275,7 @@ def bitsliced(w: Work) -> Terms:
     tests, whole = f.bit_tests(w.plan.tests_of), f.bit_tests(0)
     levels = whole.levels + MORE_LEVELS * max(0, tests.levels - whole.levels)
     table = tests.most * block / 8
-    part = min(block, WIDE_PART if f.row_bytes > 4 * WIDE else MOST_PART)
+    part = min(block, WIDE_PART if f.wide else MOST_PART)
     pages = np.log2(max(1.0, part * f.row_bytes / (64 * PAGE)))
     constants = 2 * f.folded_nodes + 8 * f.listed
     streamed = w.line(constants + LINE * f.look_ups + table)

@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 
 from skforge.compiler.binning.rules import BlockRows, ReadingRules
-from skforge.compiler.binning.transpose import WIDE
+from skforge.compiler.binning.transpose import is_wide
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir.nodes import Buffer
 from skforge.compiler.layouts import base as layouts
@@ -49,7 +49,8 @@ def table_and_code(
 ) -> tuple[PredicateTable, MakeCode]:
     forest, order = hir.forest, hir.tiles.tree_order
     # Ties are resolved part by part, but blocks in parts write their lines later.
-    one_part = forest.n_features <= WIDE and block <= predicate_lines.MAX_PART
+    wide = is_wide(forest, target.vector_bits // 8, block)
+    one_part = not wide and block <= predicate_lines.MAX_PART
     narrow = one_part and predicate_lines.narrows(forest, hir.comparison)
     tests = predicate_lines.narrowed(forest) if narrow else forest
     dtype = tests.threshold.dtype

@@ -27,7 +27,12 @@ from operator import or_
 import numpy as np
 
 from skforge.compiler.binning.rules import BlockRows, ReadingRules
-from skforge.compiler.binning.transpose import WIDE, WIDE_PART, ColumnTile, store_masks
+from skforge.compiler.binning.transpose import (
+    WIDE_PART,
+    ColumnTile,
+    is_wide,
+    store_masks,
+)
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import F32, I64, U8, U32, Buffer, Value, Vec
@@ -95,12 +100,13 @@ class PredicateLowering:
         self.narrow = self.scalar == F32 and forest.input_dtype == np.float64
         # Wide rows are processed in parts of a block, so that the cache lines touched
         # by a tile of columns stay in L1.
-        wide = forest.n_features > WIDE
-        self.part = min(shape.rows, WIDE_PART if wide else MAX_PART)
+        lanes = shape.registers.lanes
+        self._wide = is_wide(forest, lanes * self.scalar.bytes, shape.rows)
+        self.part = min(shape.rows, WIDE_PART if self._wide else MAX_PART)
         # The planes of a part are short. Keeping them for all searches of a block
         # allows writing whole lines (epsilon: 0.38 us a row, 0.34 with).
         self.kept = self.part < shape.rows
-        self._run = ColumnTile.run(forest.n_features, shape.registers.lanes)
+        self._run = ColumnTile.run(self._wide, lanes)
         #: Whether tiles of trees share the columns, which are then transposed once.
         self._once = table.tree_tile is not None and not self.kept
         if self._once:
@@ -127,7 +133,8 @@ class PredicateLowering:
         clean = self._clean
         if self.narrow:
             clean = lambda x: self._clean(x).to(F32)  # noqa: E731
-        self.columns = ColumnTile(self.scalar, lanes, self.part, clean, self._run)
+        sizes = self.part, clean, self._run, self._wide
+        self.columns = ColumnTile(self.scalar, lanes, *sizes)
         if self.narrow:
             given = self.columns, self._clean, self.line_bytes
             self.ties = Ties(self._rules, self.t, *given)
