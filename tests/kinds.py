@@ -334,6 +334,34 @@ MODELS: dict[str, Kind] = {
         cb.CatBoostClassifier(**CAT),
         *("travels", "passengers", {"cat_features": ["sex", "port"]}),
     ),
+    **{
+        f"xgboost, {kind} of {objective}": Kind(
+            getattr(xgb, f"XGB{kind}")(objective=objective, **more, **XGB)
+        )
+        for kind, objective, more in (
+            ("Classifier", "binary:hinge", {}),
+            ("Classifier", "binary:logitraw", {}),
+            ("Classifier", "multi:softprob", {"num_class": 2}),
+            ("Classifier", "reg:squarederror", {}),
+            ("Regressor", "binary:hinge", {}),
+            ("Regressor", "binary:logitraw", {}),
+            ("Regressor", "multi:softmax", {"num_class": 2}),
+        )
+    },
+    "xgboost of vectors of labels": Kind(
+        xgb.XGBClassifier(multi_strategy="multi_output_tree", **XGB), "three labels"
+    ),
+    **{
+        f"lightgbm, {kind} of {objective}": Kind(
+            getattr(lgb, f"LGBM{kind}")(objective=objective, **more, **LIGHT)
+        )
+        for kind, objective, more in (
+            ("Classifier", "multiclass", {"num_class": 2}),
+            ("Classifier", "cross_entropy", {}),
+            ("Classifier", "regression", {}),
+            ("Regressor", "binary", {}),
+        )
+    },
     "xgboost of vectors": Kind(
         xgb.XGBRegressor(multi_strategy="multi_output_tree", **XGB), "columns"
     ),
@@ -531,6 +559,14 @@ WRAPPERS: dict[str, Kind] = {
             ),
             ("scaled", make_pipeline(SCALER, BY_CATBOOST), "three"),
             ("votes of pipelines", soft(make_pipeline(None, BY_CATBOOST)), "two"),
+        )
+    },
+    **{
+        f"lightgbm of categories, {name}": Kind(model, y, "categories")
+        for name, model, y in (
+            ("calibrated", calibrated("sigmoid", "lightgbm"), "two"),
+            ("soft votes", soft(*[CLASSIFIERS["lightgbm"]] * 2), "names"),
+            ("classes", classes("lightgbm"), "classes"),
         )
     },
     "catboost, calibrated behind nothing": Kind(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import lightgbm as lgb
 import numpy as np
 from sklearn import compose, ensemble, multiclass, multioutput, tree
 from sklearn import feature_selection as fs
@@ -26,6 +27,7 @@ from sklearn.semi_supervised import SelfTrainingClassifier
 from tests.forms import PASSENGER_NUMBERS
 from tests.kinds import (
     BOOSTED,
+    BY_CATBOOST,
     CLASSIFIERS,
     FOREST,
     HIST,
@@ -339,11 +341,16 @@ OVER = {
 }
 
 
+MISSING = SimpleImputer(strategy="constant", fill_value="missing")
+UNKNOWN = pre.OneHotEncoder(handle_unknown="ignore")
+BEST = fs.SelectPercentile(fs.chi2, percentile=50)
+
+
 def encoded(step: str, last: str) -> Any:
     """Return a pipeline of numbers that a step takes, and texts of two columns."""
     columns = compose.make_column_transformer(
         (NUMBER_STEPS[step], PASSENGER_NUMBERS),
-        (pre.OneHotEncoder(handle_unknown="ignore"), ["sex", "port"]),
+        (UNKNOWN, ["sex", "port"]),
     )
     return make_pipeline(columns, OVER[last])
 
@@ -420,6 +427,28 @@ TEXTS: dict[str, Kind] = {
         for wrapper in ("soft", "hard", "outputs", "mean")
         if (step, wrapper) != ("target", "outputs")  # which takes one target
     },
+    "selected texts": Kind(
+        make_pipeline(
+            compose.make_column_transformer(
+                (NUMBER_STEPS["median"], ["age", "fare"]),
+                (make_pipeline(pre.OneHotEncoder(), BEST), ["sex", "port"]),
+            ),
+            FOREST,
+        ),
+        *("travels", "passengers"),
+        folds=True,
+    ),
+    "filled texts": Kind(
+        make_pipeline(
+            compose.make_column_transformer(
+                (make_pipeline(MISSING, UNKNOWN), ["sex", "port"]),
+                (make_pipeline(SimpleImputer(), SCALER), ["age"]),
+            ),
+            FOREST,
+        ),
+        *("travels", "passengers"),
+        folds=True,
+    ),
     **{
         f"{name} around texts": Kind(
             model,
@@ -439,6 +468,15 @@ REDUCED = make_pipeline(PCA(3, random_state=0), SMALL)
 BEHIND = make_pipeline(PCA(3, random_state=0), TREES)
 LINE = LogisticRegression()
 LIGHT, EXTREME = CLASSIFIERS["lightgbm"], CLASSIFIERS["xgboost"]
+SOME = {"max_features": 0.8, "bootstrap_features": True}
+BAGGED = {
+    name: CLASSIFIERS[name]
+    for name in ("gb", "hist", "adaboost", "xgboost", "lightgbm")
+}
+BAGGED |= {
+    "catboost": BY_CATBOOST,
+    "linear trees": lgb.LGBMClassifier(n_estimators=3, linear_tree=True, verbose=-1),
+}
 
 
 def stack(*members: Any, **how: Any) -> Any:
@@ -511,6 +549,26 @@ MEMBERS: dict[str, Kind] = {
         "rest of members": (multiclass.OneVsRestClassifier(REDUCED), "three names"),
         "bagging of members": (
             ensemble.BaggingClassifier(REDUCED, 3, max_features=0.7),
+            "three names",
+        ),
+        **{
+            f"bagging of {name}": (
+                ensemble.BaggingClassifier(model, 3, random_state=0, **SOME),
+                "three names",
+            )
+            for name, model in BAGGED.items()
+        },
+        **{
+            f"bagging of {name}, values": (
+                ensemble.BaggingRegressor(REGRESSORS[name], 3, max_features=0.5),
+                "values",
+            )
+            for name in ("gb", "hist", "adaboost", "xgboost", "lightgbm")
+        },
+        "bagging of few rows": (
+            ensemble.BaggingClassifier(
+                make_pipeline(SCALER, SMALL), 4, max_samples=6, random_state=0
+            ),
             "three names",
         ),
         "bagging, two jobs": (

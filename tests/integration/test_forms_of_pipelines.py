@@ -100,20 +100,6 @@ def test_a_dictionary_of_pyarrow_with_nulls_goes_to_the_pipeline() -> None:
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["polars", "pyarrow"])
-@pytest.mark.parametrize("dtype", ["f8", "f4"])
-def test_tables_for_a_pipeline_of_arrays(kind: str, dtype: str) -> None:
-    """They are read by position, with the pipeline's warning about names."""
-    X = FRAME[NUMBERS].fillna(0).to_numpy("f8")
-    steps = preprocessing.StandardScaler(), ensemble.RandomForestClassifier(5)
-    model = make_pipeline(*steps).fit(X, X[:, 0] > X[:, 0].mean())
-    fast, frame = plain(model).fit(X), pd.DataFrame(X.astype(dtype), columns=NUMBERS)
-    rows = pl.from_pandas(frame) if kind == "polars" else pa.Table.from_pandas(frame)
-    assert_by_kernels(fast, model, *[rows, rows[:1]] * 3)
-    assert_alike(fast, model, rows.drop(NUMBERS[:1]))
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("kind", ["polars", "pyarrow"])
 @pytest.mark.parametrize("step", ["standard", "median"])
 def test_a_table_s_only_row_is_read_by_values(kind: str, step: str) -> None:
     model = fitted(step, "forest")

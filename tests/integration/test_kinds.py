@@ -206,9 +206,9 @@ def is_undefined(form: str, method: str, fast: Any) -> bool:
     columns of ``longdouble`` in Fortran's order, which some steps make; CatBoost dies
     of texts that Polars holds.
     """
-    forest = getattr(fast, "forest_", None)  # members have each their own
-    if "polars" in form and getattr(forest, "source", "") == "catboost":
-        return "text" in form or bool(forest.hashed and not form.endswith("polars"))
+    if "polars" in form and "CatBoost" in repr(fast.estimator):
+        hashed = getattr(getattr(fast, "forest_", None), "hashed", None)
+        return "text" in form or (bool(hashed) and not form.endswith("polars"))
     if method == "apply":
         return "wide" in form
     return form == "array, longdouble" and hasattr(fast.estimator, "steps")

@@ -14,13 +14,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.calibration import CalibratedClassifierCV
 from sklearn.ensemble import (
     HistGradientBoostingRegressor,
-    VotingClassifier,
     VotingRegressor,
 )
-from sklearn.multioutput import MultiOutputClassifier
 from sklearn.pipeline import make_pipeline
 from typer.testing import CliRunner
 
@@ -40,7 +37,7 @@ sizes = pd.Categorical(rng.choice(["S", "M", "L"], N), ["S", "M", "L"], ordered=
 towns = pd.Categorical(np.where(rng.random(N) < 0.1, None, rng.choice(["a", "b"], N)))
 stars = pd.Categorical(rng.integers(1, 6, N), [1, 2, 3, 4, 5], ordered=True)
 zips = pd.Categorical(rng.choice([10, 20, 30], N))
-counts = rng.integers(0, 4, N)
+counts, nothing = rng.integers(0, 4, N), pd.Categorical([None] * N)
 
 
 def nullable(values: Any, dtype: str) -> Any:
@@ -52,6 +49,7 @@ FRAMES: dict[str, tuple[Any, Any]] = {
     "auto": ({"x": x, "town": towns}, "auto"),
     "ordered numbers": ({"x": x, "stars": stars}, "auto"),
     "ordered texts": ({"x": x, "size": sizes, "town": towns}, "auto"),
+    "no category": ({"none": nothing, "x": x, "town": towns}, "auto"),
     "none named": ({"x": x, "zip": zips}, []),
     "one of two": ({"x": x, "zip": zips, "stars": stars}, ["zip"]),
     "a number named, too": ({"x": x, "shop": shop, "town": towns}, ["town", "shop"]),
@@ -134,9 +132,11 @@ def test_a_file_answers_frames_and_values(name):
         assert np.array_equal(*map(repr, held)), field
     file, expected = plain(text).fit(np.zeros(frame.shape)), model.predict(frame)
     if file.forest_.category_lists:
-        assert name in ("a number in place", "a flag in place", "fractions")
+        told = {"no category": UNPLACED.replace("1 column", "2 columns")}
+        told |= dict.fromkeys(("a number in place", "a flag in place"), UNPLACED)
+        told["fractions"] = UNPLACED
         said = refusal(InvalidInputError, file.predict, values_of(frame))
-        assert said == f"the rows are mappings, and {UNPLACED}"
+        assert said == f"the rows are mappings, and {told[name]}"
         file = plain(text).fit(frame)  # as it advises
     assert np.array_equal(file.predict(values_of(frame)), expected)
 
@@ -251,30 +251,6 @@ def test_wheels_take_no_value_for_a_code(known, tmp_path, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore::skforge.exceptions.PerformanceWarning")
-@pytest.mark.parametrize("kind", ["calibrated", "voting", "outputs"])
-def test_wrappers(kind, tmp_path):
-    frame = pd.DataFrame({"x": x, "stars": stars})
-    y = score(frame) > 2
-    light = lgb.LGBMClassifier(n_estimators=5, n_jobs=1, verbose=-1)
-    if kind == "calibrated":
-        model = CalibratedClassifierCV(light, cv=2).fit(frame, y)
-    elif kind == "voting":
-        deep = lgb.LGBMClassifier(n_estimators=3, n_jobs=1, verbose=-1, num_leaves=4)
-        model = VotingClassifier([("a", light), ("b", deep)], voting="soft")
-        model.fit(frame, y)
-    else:
-        model = MultiOutputClassifier(light).fit(frame, np.c_[y, ~y])
-    expected = model.predict(frame)
-    for form, fast in in_every_state(plain(model).fit(frame), tmp_path).items():
-        assert np.array_equal(fast.predict(frame), expected), form
-        assert np.array_equal(fast.predict(values_of(frame)), expected), form
-        numbers = frame.astype({"stars": "float64"})
-        with pytest.raises(ValueError) as info:
-            fast.predict(numbers)
-        assert "Convert with" not in str(info.value), form
-
-
-@pytest.mark.filterwarnings("ignore::skforge.exceptions.PerformanceWarning")
 def test_a_vote_whose_first_member_does_not_know_the_columns():
     frame = pd.DataFrame({"x": x, "stars": stars, "flag": flag})
     hist = HistGradientBoostingRegressor(max_iter=3, categorical_features="from_dtype")
@@ -319,21 +295,6 @@ def test_whole_numbers_and_fractions_are_compared_by_value(trained_on, tmp_path)
                 fast.predict(texts)
         else:
             assert np.array_equal(fast.predict(texts), model.predict(texts))
-
-
-def test_a_column_without_categories_has_a_list(tmp_path):
-    none = pd.Categorical([None] * N)
-    frame = pd.DataFrame({"none": none, "x": x, "town": towns})
-    model = lgb.LGBMRegressor(n_estimators=4, n_jobs=1, verbose=-1)
-    model.fit(frame, score(frame))
-    for form, fast in in_every_state(plain(model).fit(frame), tmp_path).items():
-        for given in (frame, frame.assign(none=pd.Categorical(flag)), frame[:1]):
-            assert np.array_equal(fast.predict(given), model.predict(given)), form
-        answer = fast.predict(values_of(frame))
-        assert np.array_equal(answer, model.predict(frame)), form
-        assert fast.counters()["library"]["calls"] == 0
-    module = skforge.compile_forest(model.booster_)
-    assert np.array_equal(module.predict(frame), model.predict(frame))
 
 
 def test_forests_with_other_lists_are_not_joined(tmp_path):

@@ -109,23 +109,6 @@ def assert_same(fast, model, *forms):
     assert_alike(fast, model, *forms, *ones, methods=("predict_proba",))
 
 
-def forms(frame):
-    yield frame
-    yield frame.astype({"city": object, "sex": object})
-    yield frame.astype({"city": "category", "sex": "category"})
-    yield frame.astype({"city": "string", "sex": "string"})
-    yield frame.astype({"pclass": float})
-    yield frame.astype({"pclass": np.int8, "age": np.float32})
-    yield frame[frame.columns[::-1]].assign(more="x")
-    yield frame.convert_dtypes()
-    yield frame.convert_dtypes(dtype_backend="pyarrow")
-    for kind in ARROW_TEXTS:
-        yield frame.astype(dict.fromkeys(["city", "sex"], kind))
-    for kind in "string", *ARROW_TEXTS[:2]:  # categories whose missing value is NA
-        texts = frame.astype(dict.fromkeys(["city", "sex"], kind))
-        yield texts.astype({"city": "category", "sex": "category"})
-
-
 def strange(frame):
     """Yield frames with unknown categories, missing values and rare numbers."""
     for column, values in {
@@ -185,26 +168,13 @@ def test_an_encoder_folds(encoder, last, fill, tmp_path):
     if last != "forest":
         return
     kept = saved(fast, tmp_path)
-    for rows in (*forms(FRAME), *strange(FRAME)):
+    for rows in (FRAME, *strange(FRAME)):
         try:
             found = kept.predict_proba(rows)
         except (skforge.exceptions.SourceNeededError, skforge.InvalidInputError):
             assert not is_read(fast, rows)
         else:
             np.testing.assert_array_equal(found, model.predict_proba(rows))
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("encoder", slow_but(1, ["target", "one-hot", "ordinal"]))
-@pytest.mark.parametrize("trained", [0, 1, 2])
-def test_forms_of_frames(encoder, trained):
-    frame = [*forms(FRAME)][trained]
-    model, fast = fitted(model_of(encoder, "forest", fill=trained == 1), frame)
-    for number, rows in enumerate(forms(FRAME)):
-        assert_same(fast, model, rows)
-        # float32 rows have a forest of their own; imputers refuse pandas' NA
-        refused = {5} | ({3, *range(7, 12)} if trained == 1 else set())
-        assert is_read(fast, rows) == (number not in refused)
 
 
 def test_one_row_with_a_missing_category_of_nullable_texts():

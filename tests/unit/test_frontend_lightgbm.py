@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import cache
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from skforge.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
 from skforge.forest.reference import draw_rows, reference_leaves, reference_raw
 from skforge.frontends import load_forest
 from skforge.frontends.lightgbm.categories import named
-from tests.answers_of import apply_transform, decide, predict_proba
+from tests.answers_of import apply_transform
 from tests.refusals import error_of
 from tests.sklearn_rows import same_bits
 
@@ -337,65 +336,6 @@ def test_continued_and_refitted_models():
     second = lgb.train(params, lgb.Dataset(X, y), 3, init_model=first)
     assert check_booster(second, X).n_trees == 9
     check_booster(first.refit(X, y + 1), X)
-
-
-@cache
-def classifier(n_classes, objective=None, labels=None, **params):
-    X, rng = make_rows()
-    signal = np.nan_to_num(X[:, 0]) + 0.3 * rng.normal(size=N)
-    y = np.digitize(signal, np.linspace(-0.5, 0.5, n_classes - 1))
-    if labels is not None:
-        y = np.array(labels)[y]
-    model = lgb.LGBMClassifier(
-        n_estimators=5, num_leaves=8, verbose=-1, n_jobs=1, objective=objective,
-        **params,
-    )  # fmt: skip
-    return model.fit(X, y), X
-
-
-@pytest.mark.sampled(6)
-@pytest.mark.parametrize(
-    ("n_classes", "objective", "labels"),
-    [
-        (2, None, None),
-        (2, "binary", ("no", "yes")),
-        (2, "multiclass", None),
-        (2, "cross_entropy", None),
-        (2, "regression", None),
-        (3, None, ("a", "b", "c")),
-        (3, "multiclassova", None),
-        (4, None, None),
-    ],
-)
-@pytest.mark.parametrize("boosting", ["gbdt", "rf"])
-def test_classifiers(n_classes, objective, labels, boosting):
-    params = {"num_class": 2} if (n_classes, objective) == (2, "multiclass") else {}
-    if boosting == "rf":
-        params |= {"boosting_type": "rf", "bagging_freq": 1, "bagging_fraction": 0.6}
-    model, X = classifier(n_classes, objective, labels, **params)
-    forest = load_forest(model)
-    assert forest.task == ("binary" if forest.n_outputs == 1 else "multiclass")
-    for rows in (X, odd_rows(forest)):
-        raw = reference_raw(forest, rows)
-        scores = model.decision_function(rows)
-        same_bits(raw.reshape(scores.shape), scores)
-        same_bits(predict_proba(forest, raw), model.predict_proba(rows))
-        labels_ = model.classes_[decide(forest, raw)]
-        np.testing.assert_array_equal(labels_, model.predict(rows))
-
-
-def test_regressors_and_rankers_keep_their_task():
-    X, rng = make_rows()
-    y = make_target(X, rng, "binary")
-    options = {"n_estimators": 3, "verbose": -1, "n_jobs": 1}
-    model = lgb.LGBMRegressor(objective="binary", **options).fit(X, y)
-    forest = load_forest(model)
-    assert forest.task == "regression"
-    same_bits(apply_transform(forest, reference_raw(forest, X)), model.predict(X))
-    ranker = lgb.LGBMRanker(**options).fit(X, y.astype(int), group=[N // 4] * 4)
-    forest = load_forest(ranker)
-    assert forest.task == "ranking"
-    same_bits(apply_transform(forest, reference_raw(forest, X)), ranker.predict(X))
 
 
 def frame(seed=0):

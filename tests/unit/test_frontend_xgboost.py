@@ -12,7 +12,7 @@ from skforge.forest.arrays import Comparison
 from skforge.forest.reference import draw_rows, reference_leaves, reference_raw
 from skforge.frontends import load_forest
 from skforge.frontends.xgboost.model import _names_of, forest_from_document
-from tests.answers_of import apply_transform, decide, predict_proba
+from tests.answers_of import apply_transform, predict_proba
 from tests.outputs_of import XGBOOST
 from tests.refusals import error_of
 from tests.sklearn_rows import same_bits
@@ -172,71 +172,6 @@ def test_the_wrappers_missing_marker(marker):
     same_bits(
         reference_raw(forest, rows)[:, 0], model.predict(rows, output_margin=True)
     )
-
-
-@pytest.mark.parametrize(
-    ("params", "kind"),
-    [
-        ({}, "binary"),
-        ({"objective": "binary:hinge"}, "binary"),
-        ({"objective": "binary:logitraw"}, "binary"),
-        ({"objective": "multi:softmax", "num_class": 2}, "binary"),
-        ({"objective": "multi:softprob", "num_class": 2}, "binary"),
-        ({}, "multiclass"),
-        ({"objective": "multi:softmax"}, "multiclass"),
-        ({"booster": "dart", "rate_drop": 0.5}, "multiclass"),
-        ({}, "two labels"),
-        ({}, "four labels"),
-        ({"multi_strategy": "multi_output_tree", "tree_method": "hist"}, "two labels"),
-        ({"multi_strategy": "multi_output_tree", "tree_method": "hist"}, "four labels"),
-    ],
-)
-def test_classifiers_decide_as_the_wrapper(params, kind):
-    X, rng = make_rows()
-    y = {
-        "binary": rng.integers(0, 2, N),
-        "multiclass": rng.integers(0, 4, N),
-        "two labels": rng.integers(0, 2, (N, 2)),
-        "four labels": rng.integers(0, 2, (N, 4)),
-    }[kind]
-    model = xgb.XGBClassifier(n_estimators=4, max_depth=3, n_jobs=1, **params)
-    model.fit(X, y)
-    forest = load_forest(model)
-    raw = reference_raw(forest, X)
-    margin = model.predict(X, output_margin=True)
-    same_bits(raw[:, 0] if margin.ndim == 1 else raw, margin)
-    same_bits(predict_proba(forest, raw), model.predict_proba(X))
-    same_bits(decide(forest, raw), model.predict(X))
-
-
-@pytest.mark.parametrize(
-    ("kind", "task", "objective"),
-    [
-        *(("Regressor", "regression", f"binary:{name}")
-          for name in ("logistic", "logitraw", "hinge")),
-        ("Regressor", "regression", "multi:softmax"),
-        ("RFRegressor", "regression", "reg:squarederror"),
-        ("Classifier", "binary", "reg:logistic"),
-        ("Classifier", "binary", "reg:squarederror"),
-        ("Ranker", "ranking", "rank:ndcg"),
-    ],
-)  # fmt: skip
-def test_the_wrappers_class_and_not_the_objective_says_what_is_predicted(
-    kind, task, objective
-):
-    X, rng = make_rows()
-    more = {"num_class": 2} if objective.startswith("multi:") else {}
-    model = getattr(xgb, f"XGB{kind}")(n_estimators=4, n_jobs=1, objective=objective)
-    groups = {"group": [N // 2, N - N // 2]} if kind == "Ranker" else {}
-    model.set_params(**more).fit(X, rng.integers(0, 2, N), **groups)
-    forest = load_forest(model)
-    assert forest.task == task
-    raw = reference_raw(forest, X)
-    if kind == "Classifier":
-        same_bits(decide(forest, raw), model.predict(X))
-        same_bits(predict_proba(forest, raw), model.predict_proba(X))
-    else:
-        same_bits(apply_transform(forest, raw), model.predict(X))
 
 
 def test_a_link_without_any_tree_is_refused():
