@@ -79,6 +79,8 @@ TARGETS: dict[str, Any] = {
     "three names": WORDS,
     "objects": WORDS.astype(object),
     "one class": np.zeros(N, int),
+    "one text": np.full(N, "a"),
+    "one of two": np.column_stack([THREE, np.zeros(N, int)]),
     "some": np.where(Z[:, 0] > 1, -1, THREE),
     "labels": np.column_stack([TWO, Z[:, 1] > 0]).astype(int),
     "three labels": np.column_stack([TWO, THREE == 1, THREE == 2]).astype(int),
@@ -201,6 +203,8 @@ CLASSES = {
     "lightgbm": ["names", "three", "three names"],
 }
 CLASSES["forest"] += ["labels", "one class"]
+CLASSES["hist"] += ["one class", "one text"]
+CLASSES["lightgbm"] += ["one class", "one text"]
 MODELS: dict[str, Kind] = {
     **{
         f"{name} of {y}": Kind(CLASSIFIERS[name], y)
@@ -575,6 +579,16 @@ WRAPPERS: dict[str, Kind] = {
     ),
     "calibrated of a frame": Kind(calibrated("sigmoid", "forest"), on="frame"),
     "calibrated, gaps": Kind(calibrated("sigmoid", "xgboost"), "three", "gaps"),
+    **kinds_of(classes, ["hist", "lightgbm"], ["one of two"]),
+    **{
+        f"{way}, {name} of {y}": Kind(model, y)
+        for name in ("hist", "lightgbm")
+        for y in ("one class", "one text")
+        for way, model in (
+            ("scaled", make_pipeline(SCALER, CLASSIFIERS[name])),
+            ("one vote", soft(CLASSIFIERS[name])),
+        )
+    },
     "votes of two rules for NaN": Kind(soft(BOOSTED, HIST), asks=WARN_APART),
     "tuned for another label": Kind(
         TunedThresholdClassifierCV(

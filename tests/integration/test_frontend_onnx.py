@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import joblib
 import numpy as np
 import pandas as pd
 import pytest
@@ -33,7 +32,6 @@ from tests.onnx_models import (
     tensor,
 )
 from tests.plain import plain
-from tests.unit.test_frontend_onnx import CONVERTED, rows_of_converted
 
 
 def test_airline(shared_models):
@@ -51,12 +49,6 @@ def test_airline(shared_models):
         "<Forest onnx regression: 100 trees, 50942 nodes, 1387 distinct predicates, "
         "depth 5..8, 13 features, 1 outputs, float32 rows, float32 sums>"
     )
-
-
-@pytest.mark.sampled(4)
-@pytest.mark.parametrize("path", CONVERTED, ids=lambda path: path.stem)
-def test_converted_models(path):
-    check(onnx.load(path), rows_of_converted(), compiled=True)
 
 
 @pytest.mark.sampled(2)
@@ -133,25 +125,6 @@ def test_the_least_leaf_is_exact_in_every_mode(target, reduction):
     assert_same_bits(module.predict(rows), run(model, rows)[0][:, 0])
     fast = CompiledForest(model, tuning="off", target=target, reduction=reduction)
     assert_same_bits(fast.fit(rows).predict(rows), run(model, rows)[0][:, 0])
-
-
-@pytest.mark.parametrize("tuning", ["off", Tuner(budget=0.3)])
-def test_a_compiled_forest_of_the_least_leaf(tuning, tmp_path):
-    model, trees = least()
-    rows = trees.rows(300)
-    expected = run(model, rows)[0][:, 0]
-    fast = CompiledForest(model, tuning=tuning).fit(rows)
-    skforge.save(fast, tmp_path / "least.skforge")
-    joblib.dump(fast, tmp_path / "least.joblib")
-    for one in (
-        fast,
-        skforge.load(tmp_path / "least.skforge"),
-        joblib.load(tmp_path / "least.joblib"),
-    ):
-        assert_same_bits(one.predict(rows), expected)
-        for _ in range(6):  # small batches get compiled entries, where there are any
-            assert_same_bits(one.predict(rows[:3]), expected[:3])
-        assert_same_bits(one.predict_raw(rows), expected)
 
 
 def of_no_width(shape: bool = True) -> tuple[Any, np.ndarray]:

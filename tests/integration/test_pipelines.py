@@ -12,7 +12,6 @@ import weakref
 
 import numpy as np
 import pytest
-from sklearn import feature_selection as fs
 from sklearn import preprocessing as pre
 from sklearn import tree
 from sklearn.base import clone
@@ -33,7 +32,7 @@ from skforge.forest.reference import draw_rows, reference_raw
 from skforge.frontends.pipeline import model as pipeline_model
 from tests.compared_calls import difference
 from tests.comparing import assert_alike, is_read, saved
-from tests.kinds import BOOSTED, FOREST, GAPS, SCALER, WIDTH, N, X, soft
+from tests.kinds import BOOSTED, FOREST, GAPS, SCALER, WIDTH, X, soft
 from tests.kinds import CLASSIFIERS as FORESTS
 from tests.kinds import TWO as Y
 from tests.kinds_of_pipelines import TRANSFORMERS, Own, bins
@@ -101,32 +100,6 @@ def test_a_negative_scale_turns_comparisons_around(name, last):
 
 
 # ------------------------------------------------------------ forms of rows
-
-
-@pytest.mark.sampled(5)
-@pytest.mark.parametrize("name", TRANSFORMERS)
-def test_float32_rows_have_a_forest_of_their_own(name):
-    model = trained(name, LAST[len(name) % 3])
-    fast = compiled(model)
-    narrow = X.astype(np.float32)
-    same(fast.predict_proba(narrow), model.predict_proba(narrow))
-    own = fast._predictor.of_forms[narrow.dtype]
-    assert own.forest.input_dtype == np.float32
-    near = rows_around(own.forest).astype(np.float32)
-    for rows in (narrow, near, near[::2]):
-        assert own.source.read(rows) is not None
-        assert_same(fast, model, rows)
-
-
-@pytest.mark.parametrize("last", LAST)
-def test_large_integers(last):
-    """Steps that hand integers on leave the rounding to the last step."""
-    big = np.random.default_rng(0).integers(-(2**26), 2**26, (N, WIDTH))
-    big[::2] += 2**55
-    model = make_pipeline(fs.VarianceThreshold(), clone(FORESTS[last])).fit(big, Y)
-    fast = compiled(model, big)
-    for rows in (big, big[1::2], big[1::2] // 8, pd.DataFrame(big[1::2])):
-        same(fast.predict_proba(rows), model.predict_proba(rows))
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from skforge.exporters import check
 from skforge.forest.outputs import OutputSpec
 from skforge.forest.reference import draw_rows
 from skforge.modules.auto import AutoModule
+from tests import kinds
 from tests.exactness.forests import forest as odd_forest
 from tests.export_tools import (
     COMPILER,
@@ -225,7 +226,8 @@ def test_what_was_compiled_for_a_gpu_is_refused(forest: Any, tmp_path: Path) -> 
 
 
 def test_of_a_cpu_and_a_gpu_the_cpu_is_exported(tmp_path: Path) -> None:
-    fast = skforge.CompiledForest(random_forest(), tuning="off").fit(_numbers(9)[0])
+    model = kinds.MODELS["forest of three"].fitted()
+    fast = skforge.CompiledForest(model, tuning="off").fit(kinds.X[:9])
     schedule = skforge.Schedule().tile("batch", "b0", "b1", 32).parallel("b0")
     cpu = skforge.compile_forest(fast.forest_, schedule=schedule)
     gpu = skforge.compile_forest(fast.forest_, target="emulated")
@@ -314,45 +316,8 @@ def _lightgbm_categories() -> Any:
     return lightgbm.train(options | {"min_data_in_leaf": 3}, data, 9)
 
 
-def xgboost_classes() -> Any:
-    xgboost = pytest.importorskip("xgboost")
-    X, y = _numbers(600)
-    labels = np.digitize(y, [-1, 1])
-    model = xgboost.XGBClassifier(n_estimators=5, max_depth=4, n_jobs=1)
-    return model.fit(X, labels)
-
-
-def _xgboost_marker() -> Any:
-    xgboost = pytest.importorskip("xgboost")
-    X, y = _numbers(600)
-    X[::7, 1] = -999
-    model = xgboost.XGBRegressor(n_estimators=9, max_depth=4, missing=-999, n_jobs=1)
-    return model.fit(X, y)
-
-
-def random_forest() -> Any:
-    from sklearn.ensemble import RandomForestClassifier
-
-    X, y = _numbers(600)
-    model = RandomForestClassifier(7, max_depth=9, random_state=0)
-    return model.fit(X, np.digitize(y, [-1, 1]))
-
-
-def _isolation_forest() -> Any:
-    from sklearn.ensemble import IsolationForest
-
-    return IsolationForest(n_estimators=8, random_state=0).fit(_numbers(300)[0])
-
-
 def _expectiles() -> Any:
     return Path(__file__).parents[1] / "data" / "xgboost" / "3.4.1-expectile.json"
-
-
-def _boosting() -> Any:
-    from sklearn.ensemble import GradientBoostingClassifier
-
-    X, y = _numbers(600)
-    return GradientBoostingClassifier(n_estimators=6, random_state=0).fit(X, y > 0)
 
 
 def _stump() -> Any:
@@ -365,24 +330,26 @@ def _numbers(n: int) -> tuple[Any, Any]:
     return X, X.sum(axis=1)
 
 
-MODELS = (
-    _lightgbm_categories,
-    xgboost_classes,
-    _xgboost_marker,
-    random_forest,
-    _isolation_forest,
-    _boosting,
-    _expectiles,
-    _stump,
-)
+MODELS = {
+    "sets": _lightgbm_categories,
+    "expectiles": _expectiles,
+    "a stump": _stump,
+    **{
+        name: kinds.MODELS[name].fitted
+        for name in (
+            *("xgboost of three", "xgboost, missing", "forest of three"),
+            *("isolation", "gb of names"),
+        )
+    },
+}
 
 
 @pytest.mark.sampled(4)
 @needs_compiler
 @pytest.mark.parametrize("kind", ["object", "c"])
-@pytest.mark.parametrize("make", MODELS)
-def test_models_of_all_kinds(make: Any, kind: str, tmp_path: Path) -> None:
-    forest = skforge.load_forest(make())
+@pytest.mark.parametrize("name", MODELS)
+def test_models_of_all_kinds(name: str, kind: str, tmp_path: Path) -> None:
+    forest = skforge.load_forest(MODELS[name]())
     folder = skforge.export(
         forest,
         tmp_path / "tiny",
@@ -452,12 +419,12 @@ def test_outputs_of_onnx(
 
 
 @needs_compiler
-@pytest.mark.parametrize("make", [_lightgbm_categories, xgboost_classes])
-def test_aarch64_runs_emulated(make: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["sets", "xgboost of three"])
+def test_aarch64_runs_emulated(name: str, tmp_path: Path) -> None:
     cross, emulator = "aarch64-linux-gnu-gcc", shutil.which("qemu-aarch64")
     if shutil.which(cross) is None or emulator is None:
         pytest.skip("there is no qemu-aarch64, or no compiler for aarch64")
-    forest = skforge.load_forest(make())
+    forest = skforge.load_forest(MODELS[name]())
     folder = skforge.export(
         forest, tmp_path / "tiny", target="aarch64", apply=True, name="tiny"
     )

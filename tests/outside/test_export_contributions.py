@@ -17,7 +17,7 @@ from skforge import InvalidInputError, UnsupportedModelError
 from skforge.forest.reference import draw_rows
 from tests.exactness.forests import forest as odd_forest
 from tests.export_tools import expected, metadata, needs_compiler, predict, small_forest
-from tests.outside.test_export import random_forest, xgboost_classes
+from tests.kinds import MODELS
 
 
 @pytest.mark.parametrize("size", [1, 64])  # points are lanes, and rows
@@ -45,7 +45,7 @@ def test_aarch64(tmp_path: Path, size: int) -> None:
 def test_a_wheel_of_several_classes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    forest = skforge.load_forest(xgboost_classes())
+    forest = skforge.load_forest(MODELS["xgboost of three"].fitted())
     name = "contributing_wheel"
     folder = skforge.export(
         forest, tmp_path / name, "wheel", batch_sizes=[1], contribs=True
@@ -58,9 +58,9 @@ def test_a_wheel_of_several_classes(
     rows = draw_rows(forest, 90, 3, 0.1)
     wanted = expected(forest, "predict_contribs", rows)
     found = made.predict_contribs(rows)
-    assert found.shape == wanted.shape == (90, 3, 6)
+    assert found.shape == wanted.shape == (90, 3, 7)
     assert found.tobytes() == wanted.tobytes()
-    assert made.predict_contribs(rows[:0]).shape == (0, 3, 6)
+    assert made.predict_contribs(rows[:0]).shape == (0, 3, 7)
     del sys.modules[name]
 
 
@@ -95,14 +95,14 @@ def test_refusals(tmp_path: Path) -> None:
 def test_scratch_for_very_many_outputs_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    forest = skforge.load_forest(random_forest())
+    forest = skforge.load_forest(MODELS["forest of three"].fitted())
     monkeypatch.setattr(
-        "skforge.engine.explanations.contributions.SUM_BYTES", 8 * 64 * 5
+        "skforge.engine.explanations.contributions.SUM_BYTES", 8 * 64 * 6
     )
     with pytest.raises(UnsupportedModelError) as error:
         skforge.export(forest, tmp_path / "tiny", contribs=True)
     assert str(error.value) == (
-        "contribs=True needs scratch for 3 outputs of 5 features at once, which is too "
+        "contribs=True needs scratch for 3 outputs of 6 features at once, which is too "
         "much; compute contributions in Python."
     )
 

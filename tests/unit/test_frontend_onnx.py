@@ -561,8 +561,11 @@ def test_a_declared_width_is_the_only_one():
         compile_forest(load_forest(model)).predict(trees.rows(4))
 
 
-def test_a_record_has_every_field():
-    forest = load_forest(one_set([1, 2], 0, "float32"))
+@pytest.mark.parametrize("kind", ["a set", "the least leaf"])
+def test_a_record_has_every_field(kind):
+    forest = load_forest(
+        one_set([1, 2], 0, "float32") if kind == "a set" else least()[0]
+    )
     arrays: dict[str, Any] = {}
     record = forest_out(forest, arrays)
     assert forest_in(record, arrays).content_hash() == forest.content_hash()
