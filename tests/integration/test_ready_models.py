@@ -20,9 +20,6 @@ from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import make_column_transformer
 from sklearn.ensemble import (
-    GradientBoostingClassifier,
-    HistGradientBoostingClassifier,
-    IsolationForest,
     RandomForestClassifier,
     RandomForestRegressor,
     StackingRegressor,
@@ -39,6 +36,7 @@ from skforge.persistence import note, ready
 from skforge.persistence.ready import ReadyForest
 from skforge.runtime import object_cache, stored_kernels
 from skforge.runtime.loading import LoadedCode
+from tests import kinds, kinds_of_pipelines
 from tests.noted import calls_of
 from tests.plain import plain
 from tests.programs import run_python
@@ -46,7 +44,6 @@ from tests.programs import run_python
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(300, 6)).astype(np.float32)
 Y = (X[:, 0] + X[:, 1] > 0).astype(int)
-THREE = np.digitize(X[:, 0], [-0.5, 0.5])
 NAMES = [*"abcdef"]
 TEXTS = pd.DataFrame(X, columns=NAMES).assign(a=RANDOM.choice(["x", "y", "z"], 300))
 FOREST = RandomForestClassifier(7, max_depth=5, random_state=0)
@@ -84,38 +81,27 @@ def same(found: Any, wanted: Any) -> None:
     np.testing.assert_array_equal(found, wanted)
 
 
-def boosting(kind: str, **how: Any) -> Any:
-    module = pytest.importorskip(kind)
-    name = {"xgboost": "XGBClassifier", "lightgbm": "LGBMClassifier"}[kind]
-    return getattr(module, name)(n_estimators=9, n_jobs=1, **how)
-
-
-def catboost() -> Any:
-    module = pytest.importorskip("catboost")
-    return module.CatBoostClassifier(
-        iterations=9, verbose=0, allow_writing_files=False, thread_count=1
-    )
-
-
 MODELS: dict[str, Any] = {
-    "forest": lambda: FOREST.fit(X, Y),
-    "labels": lambda: FOREST.fit(X, np.array(["no", "yes"])[Y]),
-    "object labels": lambda: FOREST.fit(X, np.array(["no", "yes"], object)[Y]),
-    "numbers": lambda: FOREST.fit(X, Y * 2.0),
-    "flags": lambda: FOREST.fit(X, Y > 0),
-    "regressor": lambda: RandomForestRegressor(5, random_state=0).fit(X, X[:, 0]),
-    "boosting": lambda: GradientBoostingClassifier(n_estimators=5).fit(X, Y),
-    "histogram": lambda: HistGradientBoostingClassifier(max_iter=5).fit(X, Y),
-    "xgboost": lambda: boosting("xgboost").fit(X, Y),
-    "lightgbm": lambda: boosting("lightgbm", verbose=-1).fit(X, Y),
-    "scaled": lambda: make_pipeline(StandardScaler(), FOREST).fit(X, Y),
-    # with loops of NumPy
-    "three classes": lambda: HistGradientBoostingClassifier(max_iter=5).fit(X, THREE),
-    "softmax": lambda: boosting("xgboost", objective="multi:softmax").fit(X, THREE),
-    "isolation": lambda: IsolationForest(n_estimators=5).fit(X),
-    # with a table in the code
-    "catboost": lambda: catboost().fit(X, np.array(["a", "b", "c"])[THREE]),
-}
+    short: kinds.MODELS[name].fitted
+    for short, name in {
+        "forest": "forest of two",
+        "labels": "forest of names",
+        "object labels": "forest of objects",
+        "numbers": "forest of floats",
+        "flags": "forest of bools",
+        "regressor": "forest of values",
+        "boosting": "gb of names",
+        "histogram": "hist of names",
+        "xgboost": "xgboost of two",
+        "lightgbm": "lightgbm of names",
+        # with loops of NumPy
+        "three classes": "hist of odd",
+        "softmax": "xgboost, softmax",
+        "isolation": "isolation",
+        # with a table in the code
+        "catboost": "catboost of three",
+    }.items()
+} | {"scaled": kinds_of_pipelines.PIPELINES["standard, forest"].fitted}
 METHODS = (
     *("predict", "predict_proba", "predict_raw", "decision_function"),
     "score_samples",
@@ -258,7 +244,7 @@ def test_the_last_row_of_a_large_batch_is_none_of_its_own(tmp_path: Path) -> Non
 
 
 def test_a_batch_with_a_part_that_is_declined_is_answered_whole(tmp_path: Path) -> None:
-    model = boosting("xgboost").fit(X, Y)
+    model = MODELS["xgboost"]()
     path = saved(model, tmp_path)
     many = np.tile(X, (15, 1)).astype(np.float64)
     many[-1, 0] = 1e300  # which float32 does not hold
