@@ -357,10 +357,3 @@ def test_inspect_of_a_gpu_schedule_ends_at_its_text(run, small_model):
     code, out, err = run("inspect", *options, "--level=asm")
     assert (code, out) == (2, "")
     assert ", cuda, ptx. Got 'asm' instead." in err
-
-
-def test_inspect_shows_ptx_where_nvrtc_is(run, small_model):
-    pytest.importorskip("nvidia.cu13")
-    code, out, _ = run("inspect", small_model, "--target=cuda", "--level=ptx")
-    assert code == 0
-    assert ".target sm_80" in out

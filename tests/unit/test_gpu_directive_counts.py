@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import numpy as np
 import pytest
 
 from skforge.compiler.ir.lir import nodes as lir
@@ -18,7 +17,7 @@ from skforge.exceptions import ScheduleError
 from skforge.forest.forest import Forest
 from skforge.gpu.backend import BACKEND, GPU_LIR_PASSES
 from skforge.schedule.schedule import Schedule
-from tests.exactness.forests import drawn, forest, forest_of, tree
+from tests.exactness.forests import drawn, forest
 from tests.gpu_gates import Built, barriers, build, constants, of_type, ops
 from tests.gpu_gates import shared_bytes as block_bytes
 
@@ -235,50 +234,6 @@ def test_what_does_not_fit_is_refused() -> None:
 
 
 # ---------------------------------------------------------------------------- walks
-
-
-@pytest.mark.parametrize(
-    ("schedule", "found"),
-    [
-        (direct(), [1]),
-        (direct().interleave("tree", 4), [4, 1]),
-        (direct().interleave("tree", 11), [11]),
-        (direct().unroll_walk("tree", 2), [1]),
-        (direct().unroll_walk("tree", 4), []),  # as deep as all leaves
-        (direct().peel_walk("tree", 9), []),
-        (direct().tile("tree", "t0", "t1", 11), [1]),
-        (direct().tile("tree", "t0", "t1", 11).unroll("t1"), [1] * 11),
-    ],
-    ids=repr,
-)
-def test_walks_with_leaf_checks(schedule: Schedule, found: list[int]) -> None:
-    """The passes are those of CPUs; ``test_directive_counts.py`` has more."""
-    (region,) = regions(build(full(33, 4), schedule))
-    assert walks(region) == found
-
-
-def test_specialize_makes_a_case_for_each_depth() -> None:
-    random = np.random.default_rng(0)
-    made = forest_of([tree("full", depth, random) for depth in (2, 4, 3, 2, 4, 2)])
-    assert of_type(build(made, direct()).grids[0], lir.Switch) == []
-    inside = build(made, direct().specialize("tree"))
-    (switch,) = of_type(regions(inside)[0], lir.Switch)
-    assert len(switch.cases) == 3
-    assert [walks(case) for case in switch.cases] == [[]] * 3  # each knows its depth
-    # around what the block does together, it is the block's
-    cached = Schedule.preset("tahoe-splitting-shared-forest", rows=32, trees=1)
-    (outer,) = of_type(build(made, cached.specialize("t0")).grids[1], lir.Switch)
-    assert len(of_type(outer.cases[0], lir.BlockRegion)) >= 1
-
-
-def test_node_tiles_compare_all_their_nodes() -> None:
-    def widths(schedule: Schedule) -> set[int]:
-        region = regions(build(full(32, 4), schedule))[0]
-        types = [op.a.type for op in ops(region, lir.Compare)]
-        return {t.lanes for t in types if isinstance(t, lir.Vec)}
-
-    assert widths(direct()) == set()
-    assert widths(direct().tile_nodes(3)) == {3}
 
 
 # ------------------------------------------------------------------------ reductions

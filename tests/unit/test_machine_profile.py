@@ -173,17 +173,6 @@ def test_without_a_fine_clock_nothing_is_measured(fake, monkeypatch):
     assert another_process() is None and fake.runs == 0
 
 
-def test_the_frequency_may_change(fake):
-    fake.disturb = lambda run, name, s: s * (1.0, 1.2, 0.9)[run // 40 % 3]
-    assert_true(machine.machine_profile(TARGET), 1.25)
-    assert another_process().doubts == ()
-
-
-def test_a_slow_moment_does_not_count(fake):
-    fake.disturb = lambda run, name, s: s * (4.0 if run < 150 else 1.0)
-    assert_true(machine.machine_profile(TARGET), 1.3)
-
-
 # ------------------------------------------------------------------- doubts
 
 
@@ -436,17 +425,6 @@ def test_doctor_measures_again_and_keeps_it(doctor, fake):
     shown = doctor("--measure")
     assert "samples of mux disagree; measured again" in shown["doubtful"][0]
     assert_true(another_process().profile)
-
-
-def test_doctor_measures_a_cpu_that_skforge_knows_without_using_it(
-    doctor, fake, monkeypatch
-):
-    known = replace(TARGET, cpu="emeraldrapids")
-    monkeypatch.setattr(Target, "host", classmethod(lambda cls: known))
-    shown = doctor("--measure")
-    assert shown["profile"] == ["stored with skforge, measured on this kind of CPU"]
-    assert shown["one simple instruction"] == ["0.09", "0.18"]
-    assert machine.machine_profile(known) == GENERIC[256]
 
 
 def test_doctor_without_a_cache_keeps_nothing(doctor, fake, monkeypatch):

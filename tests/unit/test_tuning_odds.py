@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from contextlib import contextmanager
 from itertools import pairwise
 
@@ -44,21 +43,6 @@ def search(estimated, taken, ranges=MANY, **options):
 
 def kinds_built(machine):
     return {kind_of(schedule) for schedule in machine.built}
-
-
-def test_the_default_of_many_rows_is_bits():
-    assert kind_of(BITS) == kind_of(families.bitsliced_schedule(512))
-
-
-def test_nothing_is_compiled_if_nothing_could_win():
-    def estimated(schedule, n_rows):
-        return 1e-5 if schedule == BITS else 1e-5 * SLOWER
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # a budget was given, and it sufficed
-        machine, result = search(estimated, by_kind({}, 1e-7))
-    assert machine.built == [BITS] and len(result.trials) == 1
-    assert result.table == {(4096, None): BITS} and result.complete
 
 
 def test_the_automatic_search_compiles_nothing_then(monkeypatch):

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from skforge.compiler.target import Target
-from skforge.engine.kernels import KernelCache
 from skforge.exceptions import InvalidInputError
 from skforge.schedule.schedule import Schedule
 from skforge.tuning.measure import bench as rows
@@ -130,11 +129,6 @@ def test_a_first_look_in_a_slow_moment_is_not_the_last():
     assert bench.compare(Steps(9.0, 9.0, 0.5), 5, 1.0).relative == 0.5
 
 
-def test_kernels_are_those_of_a_compiled_forest():
-    cache = KernelCache(FOREST, Target.host(), "exact")
-    assert cache.lowered(A, "accumulator").kernel.data
-
-
 # --------------------------------------------------------------- progress
 
 
@@ -169,15 +163,6 @@ def test_with_two_each_candidate_has_its_time_and_its_schedule():
         "tuning: 5 rows: illegal, no: {'walk': 'rows'}",
         "tuning: 2 to 9 rows, 5 trials, 1.00 times as fast as the default, 3.0 s",
     ]
-
-
-def test_a_terminal_has_a_bar(monkeypatch):
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("TERM", "xterm")
-    stream = io.StringIO()
-    with Progress(1, 5.0, stream) as progress:
-        progress.tell(_trial(B, 1, 0.5), 3, 0.5, 1.0)
-    assert "tuning" in stream.getvalue() and "\x1b[" in stream.getvalue()
 
 
 class Terminal(io.StringIO):
