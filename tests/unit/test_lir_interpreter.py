@@ -7,9 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from numpy.testing import assert_array_equal
 
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
@@ -20,7 +17,6 @@ from skforge.compiler.ir.lir.nodes import (
     I64,
     U8,
     Buffer,
-    Function,
     Scalar,
     Value,
     Vec,
@@ -28,9 +24,7 @@ from skforge.compiler.ir.lir.nodes import (
 from skforge.exceptions import CompilerError
 from tests.lir_loops import for_, parallel_for
 from tests.lir_tools import run
-from tests.oracles.lir_interpreter import interpret_lir
 from tests.oracles.lir_memory import DTYPES
-from tests.strategies_lir import Program, lir_programs
 
 N = Value("n", I64)
 
@@ -46,13 +40,6 @@ def test_memory_that_was_never_written_shows(element: Scalar) -> None:
     assert (
         np.isnan(out[0]) if element.is_float else out.tobytes() == b"\xa5" * out.nbytes
     )
-
-
-def test_atomic_add_wraps() -> None:
-    out, b = np.array([2**31 - 1], np.int32), Builder()
-    b.emit(lir.AtomicAdd(Buffer("out", I32), b.const(0), b.const(2, I32)))
-    run(b, out=out)
-    assert out[0] == -(2**31) + 1
 
 
 # ---------------------------------------------------------------- faults
@@ -141,73 +128,7 @@ def test_what_is_undefined_stops_the_program(
     assert str(info.value) == text
 
 
-@pytest.mark.parametrize(
-    ("args", "text"),
-    [
-        (
-            {"x": np.zeros(4, np.float32)},
-            "f takes ['n', 'x']; missing or unknown: ['n'].",
-        ),
-        (
-            {"n": 1, "x": np.zeros(4)},
-            "buffer x is a NumPy array of float32; got float64.",
-        ),
-        ({"n": 1, "x": [1.0]}, "buffer x is a NumPy array of float32; got list."),
-        (
-            {"n": 1, "x": np.zeros((4, 4), np.float32)[:, 1]},
-            "buffer x must be C-contiguous.",
-        ),
-        ({"n": 2**63, "x": np.zeros(4, np.float32)}, f"n={2**63} is no i64."),
-        (
-            {"n": 1, "x": np.broadcast_to(np.float32(0), (1,))},
-            "buffer x is stored to but read-only.",
-        ),
-    ],
-)
-def test_arguments_that_do_not_fit(args: dict[str, Any], text: str) -> None:
-    b = Builder()
-    b.store(X, b.const(0), b.const(0.0, F32))
-    function = Function("f", (N, X), b.finish())
-    with pytest.raises(CompilerError) as info:
-        interpret_lir(function, args)
-    assert str(info.value) == text
-
-
 # ---------------------------------------------------------------- control
-
-
-def test_loops_nest_as_deep_as_a_schedule_wants() -> None:
-    # Python itself allows 20; every fifth is parallel, the inner ones run twice.
-    out, b = np.zeros(1, np.int64), Builder()
-    target = Buffer("out", I64)
-
-    def nest(depth: int, total: Value) -> Value:
-        if depth == 0:
-            b.emit(lir.AtomicAdd(target, b.const(0), total))
-            return b.add(total, 3)
-        if depth % 5 == 0:
-            parallel_for(b, b.const(1), lambda _: (nest(depth - 1, total), None)[1])
-            return total
-        bounds = (b.const(0), b.const(2), b.const(2 if depth > 3 else 1))
-        (result,) = for_(b, *bounds, lambda _, c: [nest(depth - 1, c[0])], [total])
-        return result
-
-    def plain(depth: int, total: int) -> int:
-        if depth == 0:
-            added.append(total)
-            return total + 3
-        if depth % 5 == 0:
-            plain(depth - 1, total)
-            return total
-        for _ in range(1 if depth > 3 else 2):
-            total = plain(depth - 1, total)
-        return total
-
-    added: list[int] = []
-    last = nest(44, b.const(1))
-    b.emit(lir.AtomicAdd(target, b.const(0), b.mul(last, 1000)))
-    run(b, out=out)
-    assert out[0] == 1000 * plain(44, 1) + sum(added)
 
 
 def test_iterations_are_shuffled_by_the_seed() -> None:
@@ -227,14 +148,3 @@ def test_iterations_are_shuffled_by_the_seed() -> None:
     assert order(None) == list(range(8))
     assert order(1) == order(1) != order(2)
     assert sorted(order(1)) == list(range(8))
-
-
-@given(lir_programs(), st.integers(0, 9))
-def test_order_does_not_matter_to_programs_without_races(
-    program: Program, seed: int
-) -> None:
-    first, second = program.arguments(), program.arguments()
-    interpret_lir(program.function, first)
-    interpret_lir(program.function, second, shuffle=seed)
-    for name, value in first.items():
-        assert_array_equal(value, second[name])

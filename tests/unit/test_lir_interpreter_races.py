@@ -9,7 +9,7 @@ import pytest
 
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
-from skforge.compiler.ir.lir.nodes import I32, I64, U8, Buffer, Value, Vec
+from skforge.compiler.ir.lir.nodes import I32, I64, Buffer, Value, Vec
 from skforge.exceptions import CompilerError
 from tests.grid_tools import Place, grid, region, warp_sum
 from tests.lir_loops import for_
@@ -134,55 +134,3 @@ def test_who_races_is_said() -> None:
     assert race(apart, blocks=2) == (
         "element 0 was written by another block of the launch"
     )
-
-
-def test_blocks_race_for_what_another_reads() -> None:
-    def write(b: Builder, tile: Buffer) -> None:
-        region(b, (1,), lambda t: b.store(OUT, b.const(1), b.load(OUT, b.const(0))))
-
-    launch(write)
-    assert race(write, blocks=2) == (
-        "element 1 was written by another block of the launch"
-    )
-
-
-def private(b: Builder, tile: Buffer) -> None:
-    mine = b.alloc("mine", I64, b.const(1), space="private")
-
-    def body(t: Place) -> None:
-        own = b.alloc("own", I64, b.const(1), space="private")
-        b.store(own, b.const(0), t[0])
-        b.store(mine, b.const(0), b.load(own, b.const(0)))
-
-    region(b, (4,), body)
-
-
-def bytes_of(b: Builder, tile: Buffer) -> None:
-    """Numbers side by side in a buffer of bytes."""
-    store = b.alloc("bytes", U8, b.const(32), space="shared")
-    region(b, (4,), lambda t: b.store(store, b.mul(t[0], 8), t[0]))
-
-
-def atomics(b: Builder, tile: Buffer) -> None:
-    region(b, (4,), lambda t: b.emit(lir.AtomicAdd(COUNT, b.const(0), t[0])))
-
-
-def read_by_all(b: Builder, tile: Buffer) -> None:
-    """What a block loads outside regions, all threads have before they go on."""
-    region(b, (4,), lambda t: b.store(tile, t[0], t[0]))
-    total = b.load(tile, b.const(2))
-    region(b, (4,), lambda t: b.store(tile, t[0], total))
-
-
-@pytest.mark.parametrize("write", [private, bytes_of, atomics, read_by_all])
-@pytest.mark.parametrize("blocks", [1, 3])
-def test_what_is_no_race(write: Write, blocks: int) -> None:
-    launch(write, blocks, shuffle=2)
-
-
-def test_a_barrier_or_a_launch_orders() -> None:
-    launch(apart)
-    b = Builder()
-    for _ in range(2):
-        grid(b, (1,), lambda _: region(b, (4,), lambda t: b.store(OUT, t[0], t[0])))
-    run(b, out=np.zeros(8, np.int64))

@@ -21,7 +21,7 @@ from skforge.schedule.directives import Interleave
 from skforge.schedule.nest import BatchLength
 from skforge.schedule.schedule import Schedule
 from tests.mir_stages import SAMPLE, draw_values, forest_of, hir_of, stages_of
-from tests.oracles.mir_interpreter import Event, interpret_mir
+from tests.oracles.mir_interpreter import interpret_mir
 from tests.refusals import error_of
 from tests.strategies_forest import random_forest
 from tests.strategies_schedule import legal_schedules
@@ -90,34 +90,6 @@ def test_apply_gives_the_sources_leaf_numbers(data: st.DataObject) -> None:
     for name, function in stages.items():
         verify_mir(function, legal=True, final=name == "expand-walks")
         np.testing.assert_array_equal(interpret_mir(function, hir, rows), expected)
-
-
-def test_fast_sums_depend_on_the_order_of_atomics() -> None:
-    """The shuffle is real: seeds give different roundings, all within bounds."""
-    forest = forest_of(SAMPLE * 8)
-    schedule = (
-        Schedule().parallel("tree").atomic_reduce("tree").reorder("tree", "batch")
-    )
-    hir = hir_of(forest, schedule, "fast")
-    function = stages_of(hir)["expand-walks"]
-    rows = draw_values(forest, 20)
-    results = {
-        interpret_mir(function, hir, rows, seed=seed).tobytes() for seed in range(5)
-    }
-    assert len(results) > 1
-
-
-def test_events_name_every_walk_once() -> None:
-    forest = forest_of(SAMPLE)
-    schedule = Schedule().tile("batch", "b0", "b1", 2).reorder("b0", "tree", "b1")
-    hir = hir_of(forest, schedule.interleave("b1", 2))
-    events: list[Event] = []
-    function = stages_of(hir)["expand-walks"]
-    interpret_mir(function, hir, draw_values(forest, 3), observe=events.append)
-    walks = [(e.first, e.last) for e in events if e.what == "walk"]
-    assert sorted(walks) == [(row, tree) for row in range(3) for tree in range(4)]
-    loops = [(e.name, e.first) for e in events if e.what == "loop" and e.name == "b0"]
-    assert loops == [("b0", 0), ("b0", 2)]
 
 
 # --- what compiled code must not do --------------------------------------------------
@@ -270,31 +242,6 @@ def test_atomic_adds_may_meet() -> None:
     assert text.startswith("parallel iterations meet in result[0, 0] in:\n")
 
 
-def test_reading_what_others_still_write_is_refused() -> None:
-    """Summing the slots inside the loop that fills them comes too early."""
-    function = final(PARALLEL)
-    *before, loop, total = function.body
-    assert isinstance(loop, mir.Loop)
-    inside = replace(loop, body=(*loop.body, total))
-    text = refusal(replace(function, body=(*before, inside)), PARALLEL)
-    assert text.startswith("parallel iterations meet in ")
-
-
-def test_leaves_nobody_stored_are_poison() -> None:
-    schedule = Schedule().parallel("tree")
-    hir = hir_of(FOREST, schedule, "exact")
-    function = stages_of(hir)["expand-walks"]
-
-    def short(loop: mir.Loop) -> mir.Loop:
-        if loop.root == "tree":
-            return replace(loop, bounds=(mir.Bound(3),), trip_count=3)
-        return loop
-
-    shorter = replace(function, body=map_loops(function.body, short))
-    result = interpret_mir(shorter, hir, draw_values(FOREST, 3))
-    assert np.isnan(result).all()
-
-
 def test_codes_of_another_copy_are_refused() -> None:
     """Interleaved by hand: the second copy's codes replace the first's."""
     schedule = Schedule().reorder("tree", "batch").quantize("batch")
@@ -310,11 +257,3 @@ def test_codes_of_another_copy_are_refused() -> None:
     assert error_of(CompilerError, verify_mir, made, legal=True).startswith(
         'iterations of "batch" that run as one share %codes in:\n'
     )
-
-
-def test_wrong_rows_are_refused() -> None:
-    hir = hir_of(FOREST, Schedule())
-    function = stages_of(hir)["expand-walks"]
-    with pytest.raises(CompilerError) as caught:
-        interpret_mir(function, hir, np.zeros((2, 3)))
-    assert str(caught.value) == "rows must be 2-d and float32"
