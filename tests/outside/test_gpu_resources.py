@@ -6,12 +6,10 @@ import sys
 
 import pytest
 
-from benchmarks.gpu import gpu_sass
-from benchmarks.gpu.gpu_sass import innermost, kernels_of, loop_instructions
 from skforge.exceptions import CompilerError, TargetError
 from skforge.gpu.runtime.compilers import cubin_resources, hip_resources
 from tests.gpu_binary import compile_text
-from tests.gpu_kernels import needs, plan_of, walk_function
+from tests.gpu_kernels import needs
 
 
 def test_spills_are_seen():
@@ -53,45 +51,3 @@ def test_what_amd_uses_is_not_known_without_msgpack(monkeypatch):
     monkeypatch.setitem(sys.modules, "msgpack", None)
     with pytest.raises(TargetError, match="pip install msgpack"):
         hip_resources(b"")
-
-
-SASS = """\
-//--------------------- .text.walk           --------------------------
-.text.walk:
-        /*0000*/                   S2R R0, SR_TID.X ;
-.L_x_1:
-        /*0010*/                   IADD3 R1, R1, 0x1, RZ ;
-.L_x_2:
-        /*0020*/                   LDS R2, [R1] ;
-        /*0030*/               @P2 BRA `(.L_x_2) ;
-        /*0040*/               @P1 BRA `(.L_x_2) ;
-        /*0050*/               @P0 BRA `(.L_x_1) ;
-        /*0060*/                   EXIT ;
-.L_x_3:
-        /*0070*/                   BRA `(.L_x_3);
-        /*0080*/                   NOP;
-//--------------------- .debug           --------------------------
-        /*0000*/                   NOP;
-"""
-
-
-def test_innermost_loops():
-    (lines,) = kernels_of(SASS).values()
-    (loop,) = innermost(lines)
-    assert (loop.first, loop.last, loop.instructions) == (2, 4, 3)
-
-
-def test_a_walk_step_is_some_twenty_instructions():
-    needs("cuda")
-    if gpu_sass.nvdisasm() is None:
-        pytest.skip("nvdisasm is not installed")
-    binary = compile_text(plan_of(walk_function()).source, "sm_90", "cuda")
-    loops = loop_instructions(binary.code)
-    assert len(loops["predict_0"]) == 2 and loops["predict_1"] == []
-    assert all(10 <= count <= 26 for count in loops["predict_0"])
-
-
-def test_a_missing_nvdisasm_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(gpu_sass, "nvdisasm", lambda: None)
-    with pytest.raises(TargetError, match="pip install nvidia-cuda-nvdisasm"):
-        loop_instructions(b"")

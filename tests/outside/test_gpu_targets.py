@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 
-import joblib
 import numpy as np
 import pytest
 
@@ -14,7 +12,7 @@ import skforge
 from skforge import CompiledForest, Schedule, Target, compile_forest
 from skforge.engine.targets import resolve_target
 from skforge.exceptions import InvalidInputError, ScheduleError, TargetError
-from skforge.gpu.defaults import default_gpu_schedules, walking_gpu_schedule
+from skforge.gpu.defaults import default_gpu_schedules
 from skforge.gpu.lowering import lower_grids
 from skforge.gpu.runtime import kernel as gpu_runtime
 from tests.exactness.checks import assert_same_bits as same_bits
@@ -87,50 +85,6 @@ def test_emulated_predictions_are_the_source_s_bits(source: str, name: str) -> N
     assert fast.gpu_min_rows_ is None
 
 
-@pytest.mark.parametrize("post", ["NONE", "SOFTMAX", "LOGISTIC"])
-def test_emulated_onnx_models(post: str) -> None:
-    pytest.importorskip("onnxruntime")
-    from tests.onnx_models import RandomTrees, make_model, run
-
-    trees = RandomTrees(3)
-    attributes = {
-        **trees.table(),
-        **trees.weights("class", lambda tree: range(3)),
-        "classlabels_int64s": [0, 1, 2],
-        "post_transform": post,
-    }
-    model = make_model("TreeEnsembleClassifier", attributes, 4)
-    rows = trees.rows(60)
-    fast = CompiledForest(model, target="emulated", schedule="rapids").fit(rows)
-    labels, scores = run(model, rows)
-    _same(fast.predict_proba(rows), scores)
-    _same(fast.predict(rows), labels)
-
-
-@pytest.mark.parametrize("kind", ["cuda", "hip"])
-def test_default_schedules_compile_for_gpus(kind: str) -> None:
-    from skforge.engine.kernels import KernelCache
-    from skforge.gpu.runtime.compilers import compiler_version
-    from tests.gpu_binary import compile_text
-
-    try:
-        compiler_version(kind)
-    except TargetError as error:
-        pytest.skip(str(error))
-    target = Target.cuda("sm_90") if kind == "cuda" else Target.hip("gfx90a")
-    model = SOURCES["forest"]()
-    model.set_params(n_estimators=40).fit(X, CLASSES)
-    read = skforge.load_forest(model)
-    cache = KernelCache(read, target, "exact")
-    for schedule in default_gpu_schedules(read, target).values():
-        kernel = cache.kernel(schedule, "accumulator")
-        found = compile_text(kernel.plan.source, target.cpu, kind)
-        for used in found.resources.values():
-            assert used.spill_bytes == 0
-            # 72 leave seven of gfx90a's eight warps.
-            assert used.registers <= (72 if kind == "hip" else 64)
-
-
 @pytest.mark.parametrize("target", ["emulated", EMULATED_SOURCE])
 def test_two_threads_at_once(target: str) -> None:
     if target == EMULATED_SOURCE and shutil.which("g++") is None:
@@ -172,15 +126,6 @@ def test_default_schedules_by_batch() -> None:
     for n in (first + 5 for first, _ in table if first <= 1 << 16):
         batch = np.resize(X, (n, X.shape[1]))
         _same(module.predict_raw(batch), model.predict_proba(batch), n)
-
-
-def test_rows_too_wide_for_shared_memory_are_not_cached() -> None:
-    from dataclasses import replace
-
-    wide = replace(forest("scalar"), n_features=60_000, feature_names=None)
-    assert "cache" not in repr(walking_gpu_schedule(wide, Target.cuda("sm_90")))
-    rows = np.zeros((3, 60_000), np.float32)
-    compile_forest(wide, None, "emulated").predict_raw(rows)
 
 
 # ---------------------------------------------------------------- parts
@@ -267,18 +212,6 @@ def test_models_beyond_32_bits_are_refused(monkeypatch) -> None:
 
 
 # ---------------------------------------------------------------- artifacts
-
-
-def test_pickles_compile_again_for_the_same_kind() -> None:
-    model = SOURCES["forest"]()
-    fast = CompiledForest(model, target="emulated", schedule="tahoe-direct").fit(X)
-    buffer = io.BytesIO()
-    joblib.dump(fast, buffer)
-    buffer.seek(0)
-    again = joblib.load(buffer)
-    _same(again.predict_proba(X), model.predict_proba(X))
-    assert again.target_ == fast.target_
-    assert again.schedule_ == fast.schedule_
 
 
 def test_files_hold_the_target_and_its_schedules(tmp_path) -> None:

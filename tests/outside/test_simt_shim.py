@@ -6,7 +6,6 @@ That right kernels pass without a report is asked by ``test_emulated_source.py``
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from skforge.exceptions import CompilerError, TargetError
-from tests.simt import build as emulated_build
+from skforge.exceptions import CompilerError
 from tests.simt.source import SourceDevice
 from tests.simt_server import Order, SanitizedDevice, order_number
 from tests.simt_tools import MODES, ORDERS, close, device_of, need
@@ -82,13 +80,6 @@ def test_a_sum_in_shared_memory(sanitize: Any, order: Order) -> None:
     assert_array_equal(out[:4], X.reshape(4, 64).sum(1))
 
 
-def test_launches_of_many_threads_of_the_host() -> None:
-    device()
-    with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda _: sums("tree_sum")[:4], range(40)))
-    assert_array_equal(found, [X.reshape(4, 64).sum(1)] * 40)
-
-
 # ---------------------------------------------------------------- races
 
 
@@ -114,15 +105,6 @@ def test_races_are_reported_in_every_order(kernel: str, order: Order) -> None:
         args = pointers(X, np.zeros(256, np.int64))
         run.launch(kernel, (4, 1, 1), (64, 1, 1), 512, args)
     assert f"kernels.cu:{line_of(kernel, RACES[kernel])}" in str(error.value)
-
-
-@pytest.mark.parametrize("kernel", ["no_barrier_after_load", "no_barrier_in_tree"])
-def test_a_missing_barrier_gives_a_wrong_sum_in_some_order(kernel: str) -> None:
-    right = X.reshape(4, 64).sum(1)
-    wrong = [
-        order for order in ORDERS if (sums(kernel, None, order)[:4] != right).any()
-    ]
-    assert wrong
 
 
 # ---------------------------------------------------------------- memory
@@ -155,20 +137,6 @@ def test_the_address_sanitizer_reports(kernel: str) -> None:
     assert any(
         f"kernels.cu:{line}" in str(error.value) for line in range(first, first + 8)
     )
-
-
-@pytest.mark.parametrize(
-    ("kernel", "where"),
-    [
-        ("shared_one_past", "a write to byte 512 of 512 bytes of shared memory"),
-        ("shared_one_before", "a write to byte -1 of 512 bytes of shared memory"),
-    ],
-)
-def test_a_write_beside_shared_memory_is_seen_without_a_sanitizer(
-    kernel: str, where: str
-) -> None:
-    with pytest.raises(CompilerError, match=where):
-        sums(kernel)
 
 
 @pytest.mark.parametrize("sanitize", ["address", "thread"])
@@ -228,79 +196,7 @@ def test_divergence_is_an_error_and_the_machine_goes_on(
     test_a_sum_in_shared_memory(sanitize, order)
 
 
-def test_a_lane_that_is_not_there() -> None:
-    args = pointers(X, np.zeros(64, np.int64))
-    device().launch("absent_lane", ONE, (64, 1, 1), 0, args)
-    line = line_of("absent_lane", "SKF_SHFL")
-    text = f"thread 32 reads, at the shuffle in line {line}, from thread 48, which"
-    with pytest.raises(CompilerError, match=text):
-        device().launch("absent_lane", ONE, (40, 1, 1), 0, args)
-
-
 # ---------------------------------------------------------------- launches
 
 
-@pytest.mark.parametrize("sanitize", [None, "address"])
-@pytest.mark.parametrize(
-    ("launch", "message"),
-    [
-        (("nowhere", ONE, ONE, 0, []), "the text has no such kernel"),
-        (
-            ("tree_sum", ONE, ONE, 0, [("i64", 1)]),
-            'it takes arguments of types "PP", not "q"',
-        ),
-        (
-            ("tree_sum", ONE, (65, 1, 1), 0, pointers(X, X.copy())),
-            "a block of 65 x 1 x 1 threads; the kernel allows 64",
-        ),
-        (
-            ("tree_sum", (1, 1 << 16, 1), ONE, 0, pointers(X, X.copy())),
-            "a grid of 1 x 65536 x 1 blocks",
-        ),
-    ],
-)
-def test_launches_that_no_gpu_takes(sanitize: Any, launch: Any, message: str) -> None:
-    with pytest.raises(CompilerError) as error:
-        device(sanitize).launch(*launch)
-    assert str(error.value) == f"Kernel {launch[0]!r}, emulated: {message}."
-
-
-def test_pointers_are_contiguous_arrays() -> None:
-    with pytest.raises(TypeError, match="given as a C-contiguous array"):
-        device().launch("tree_sum", ONE, ONE, 0, pointers(X[::2], X.copy()))
-
-
-@pytest.mark.parametrize("order", ["sideways", -1])
-def test_orders(order: Any) -> None:
-    with pytest.raises(ValueError, match="a seed that is not negative"):
-        sums("tree_sum", None, order)
-
-
 # ---------------------------------------------------------------- building
-
-
-def test_errors_of_the_text_name_its_lines() -> None:
-    need(None)
-    with pytest.raises(TargetError, match=r"kernels.cu:2:\d+: error: .*nonsense"):
-        SourceDevice("SKF_KERNEL(1) k(int* x)\n{ nonsense(x); }\n")
-
-
-def test_a_text_without_kernels() -> None:
-    need(None)
-    with pytest.raises(TargetError, match="The source has no kernel"):
-        SourceDevice("int x;\n")
-
-
-def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "")
-    with pytest.raises(TargetError, match="'emulated-source' compiles with g\\+\\+"):
-        SourceDevice("SKF_KERNEL(1) k(int* x) {}\n")
-
-
-def test_what_was_built_is_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    need(None)
-    with emulated_build.opened(RIGHT) as path:
-        first = path.read_bytes()
-    monkeypatch.setattr(emulated_build, "_build", None)
-    with emulated_build.opened(RIGHT) as path:
-        assert path.read_bytes() == first
