@@ -1,23 +1,17 @@
-"""What the benchmarks conclude from numbers; the numbers themselves are not tested."""
+"""Benchmarks compare answers, run, and show the numbers that are stored."""
 
 from __future__ import annotations
 
-import io
-import json
 import math
 import re
 import sys
 import warnings
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
-
-from skforge.compiler.target import Target
-from skforge.schedule.families import bitsliced_schedule
-from tests.exactness.forests import drawn
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 
@@ -76,46 +70,6 @@ def test_other_shapes_and_other_bits_are_no_agreement(benchmarks):
     assert compare(np.array([np.nan]), np.array([np.nan])) == (0.0, True)
 
 
-def test_a_slow_call_is_foreseen_by_the_two_before(benchmarks):
-    expected = benchmarks["measure"].expected_seconds
-    assert expected([], 8) == 0.0
-    assert expected([(1, 3.0)], 8) == 0.0
-    # three seconds for any call, and 0.1 s a row
-    assert expected([(1, 3.1), (8, 3.8)], 64) == pytest.approx(9.4)
-    assert expected([(1, 3.1), (8, 2.0)], 64) == 2.0
-
-
-def test_a_system_that_hangs_or_dies_says_so(benchmarks):
-    remote = benchmarks["remote"]
-    system = remote.Remote(remote.Entry("absent", "systems", "absent"))
-    with pytest.raises(remote.SystemFailedError, match="ended before"):
-        system.ask("sample")
-    entry = remote.Entry("absent", "systems", "absent", environment="no such")
-    with pytest.raises(remote.SystemFailedError, match="environment is not made"):
-        remote.Remote(entry).ask("load", module="systems", function="x", model={})
-
-
-def test_random_trees_have_leaves_from_depth_two_to_the_greatest(benchmarks):
-    from skforge import load_forest
-
-    made = benchmarks["synthetic"].random_model("synthetic-30x8-6")
-    low, high = load_forest(made.model).leaf_depths()
-    assert made.rows.shape[1] == 8
-    assert (low.min(), high.max()) == (2, 6)
-
-
-def test_random_models_are_those_of_the_paper(benchmarks):
-    synthetic = benchmarks["synthetic"]
-    names = synthetic.random_models()
-    assert len(set(names)) == 700
-    shapes = [synthetic.shape_of(name)[0] for name in names]
-    assert {s.trees for s in shapes} == set(range(100, 1001, 100))
-    assert {s.features for s in shapes} == {8, 16, 32, 64, 128, 256, 512, 1024}
-    assert {s.depth for s in shapes} == {6, 7, 8}
-    first, copy = (synthetic.shape_of(names[i])[1] for i in (0, 240))
-    assert copy == [*first, 1]
-
-
 @pytest.mark.parametrize("name", ["synthetic-20x8-6-1", "stand-in-small"])
 def test_random_models_predict_what_xgboost_predicts(benchmarks, monkeypatch, name):
     xgboost = pytest.importorskip("xgboost")
@@ -132,32 +86,6 @@ def test_random_models_predict_what_xgboost_predicts(benchmarks, monkeypatch, na
     np.testing.assert_array_equal(found.reshape(wanted.shape), wanted)
     for shape in synthetic.STAND_INS.values():
         assert shape.trees % shape.classes == 0
-
-
-def test_scaling_ends_where_blocks_waking_or_memory_end_it(benchmarks):
-    scaling = benchmarks["scaling"]
-    target = replace(Target.x86_64("v3"), l3_bytes=32 << 20)
-
-    def ends(rows: int, alone: float, n_features: int = 16, trees: int = 100) -> str:
-        forest = drawn(trees, 6, n_features=n_features)
-        case = scaling.Case("made", None, forest, np.zeros((1, n_features)), "")
-        estimate = scaling.CostEstimate(forest, target)
-        steps = scaling.steps(case, estimate, rows, alone)
-        assert [*steps] == [*scaling.THREADS]
-        seconds = [alone, *(step.seconds for step in steps.values())]
-        assert seconds == sorted(seconds, reverse=True)
-        for threads, step in steps.items():
-            assert step.threads <= threads
-            assert step.seconds >= alone / step.threads
-        plan = scaling.sizes_of(bitsliced_schedule(256))
-        moved = scaling.memory_bytes(estimate, plan, rows)
-        assert moved == rows * (n_features * forest.threshold.itemsize + 8)
-        return scaling.ends(scaling.Cell("", rows, "", 0, moved, alone, 2.0, steps))
-
-    assert ends(1 << 16, 1.0) == "more than 64"
-    assert ends(1 << 16, 1e-3) == "32, waking"
-    assert ends(512, 1e-3, trees=1000) == "8, blocks"
-    assert ends(1 << 16, 0.04, 3000) == "8, memory"
 
 
 def test_tables_and_pictures_are_those_of_the_stored_numbers(benchmarks, tmp_path):
@@ -254,29 +182,6 @@ def test_forms_of_rows_are_compared_before_they_are_timed(benchmarks):
     assert all(cell.ratio > 0 for cell in found)
 
 
-def test_starts_of_processes_are_put_together(benchmarks):
-    cold = benchmarks["cold_start"]
-    runs = [
-        {
-            "seconds": {"numpy": 0.05, "imports": a, "load": 0.002, "first": b}
-            | {"last": 4e-6},
-            "bytes": {"rss": 3 << 20},
-            "answers": {"dtype": "float32", "values": [0.1, 2.5]},
-        }
-        for a, b in ((0.1, 0.3), (0.2, 0.1), (0.9, 0.2))
-    ]
-    found = cold.answers(runs[0])
-    assert found.dtype == np.float32
-    assert cold.agreement(found, np.float32([0.1, 2.5])) == "same bits"
-    assert cold.agreement(found + 1, found) == "differ by 1.0e+00"
-    start = cold.put_together(cold.Start("m", "skforge", answers="same bits"), runs)
-    start.file_bytes = 3 << 19
-    # The total is the median of totals, not the total of medians.
-    assert start.seconds["total"] == pytest.approx(0.452)
-    cells = "50.0 | 200.0 | 2.0 | 200.0 | **452** | 1,152 | 4.0 | 3 | – | – | 1.5"
-    assert " | ".join(cold.row(start)) == f"skforge | {cells} | same bits"
-
-
 def test_a_process_that_starts_answers_and_counts(benchmarks, monkeypatch, tmp_path):
     system = "skforge, empty cache"
     cold, training = benchmarks["cold_start"], benchmarks["cold_start"].training
@@ -350,21 +255,6 @@ def test_pipelines_are_compared_and_timed(small_pipelines, tmp_path):
     assert (tmp_path / "pipelines.png").stat().st_size
 
 
-def test_a_pipeline_that_is_refused_says_so(small_pipelines, monkeypatch):
-    pipelines = small_pipelines
-
-    def refused(case):
-        raise pipelines.UnsupportedModelError("The step 'a' is not folded.")
-
-    monkeypatch.setitem(pipelines.SYSTEMS, "skforge", refused)
-    found = list(pipelines.cells(["splines"], [1], 1e-4))
-    errors = {c.error for c in found if c.system == "skforge"}
-    assert errors == {"refused: The step 'a' is not folded."}
-    source = [c for c in found if c.system == "scikit-learn"]
-    assert {c.form for c in source} == {"pandas frame", "mapping"}
-    assert all(c.seconds and c.ratio is None for c in source)
-
-
 def test_other_bits_of_ours_end_a_run_of_pipelines(small_pipelines, monkeypatch):
     pipelines = small_pipelines
     right = pipelines.SYSTEMS["skforge"]
@@ -378,15 +268,6 @@ def test_other_bits_of_ours_end_a_run_of_pipelines(small_pipelines, monkeypatch)
     monkeypatch.setitem(pipelines.SYSTEMS, "skforge", wrong)
     with pytest.raises(SystemExit, match="scaled, array, 100 rows: answers"):
         list(pipelines.cells(["scaled"], [1], 1e-4))
-
-
-def test_fetched_tests_are_of_the_library_that_they_import(benchmarks, tmp_path):
-    for name, line in {"a": "import lightgbm as lgb", "b": "import numpy"}.items():
-        (tmp_path / f"test_{name}.py").write_text(line)
-    suites = benchmarks["own_tests"].fetched([tmp_path])
-    names = ["LightGBM, test_a", f"{tmp_path.name}, test_b"]
-    assert list(suites) == names
-    assert suites[names[0]] == [str(tmp_path / "test_a.py")]
 
 
 @pytest.mark.parametrize("told", [("b", ""), ("a", "UserWarning: ")])
@@ -404,33 +285,3 @@ def test_programs_that_answer_or_warn_otherwise_are_told(benchmarks, monkeypatch
     (words,) = module.compared_table({"lines": [line]})[2:]
     assert "2 of 3" in words
     assert "**others**" in words
-
-
-def test_a_release_counts_if_this_python_takes_it(benchmarks, monkeypatch, capsys):
-    fresh, machine = benchmarks["fresh"], benchmarks["machine"]
-    files = [
-        ("peer-1.0-py3-none-any.whl", ">=3.8", "2026-01-02T10:00:00Z", False),
-        ("peer-1.1-py3-none-any.whl", ">=3.8", "2026-02-03T10:00:00Z", False),
-        ("peer-1.1.tar.gz", None, "2026-02-01T10:00:00Z", False),
-        ("peer-1.2-py3-none-any.whl", ">=3.8", "2026-03-01T10:00:00Z", True),
-        ("peer-1.3-py3-none-any.whl", ">=3.99", "2026-03-01T10:00:00Z", False),
-        ("peer-2.0rc1.tar.gz", None, "2026-04-01T10:00:00Z", False),
-        ("peer-2.0.exe", None, "2026-04-01T10:00:00Z", False),
-    ]
-    keys = ("filename", "requires-python", "upload-time", "yanked")
-    answer = {"files": [dict(zip(keys, file, strict=True)) for file in files]}
-    text = json.dumps(answer).encode()
-    monkeypatch.setattr(fresh, "urlopen", lambda request, timeout: io.BytesIO(text))
-    monkeypatch.setattr(fresh, "PEERS", ("peer",))
-    monkeypatch.setattr(fresh, "measured", lambda: [("a", "peer", "1.1")])
-    fresh.main()
-    pages = [("a", "peer", "1.0"), ("b", "peer", "1.1"), ("c", "other", "0.1")]
-    monkeypatch.setattr(fresh, "measured", lambda: pages)
-    with pytest.raises(SystemExit, match="Measure again: peer"):
-        fresh.main()
-    assert "| peer | 1.0 | 1.1 (2026-02-01) | a |" in capsys.readouterr().out
-    facts = {"measured": "now", "target": "t", "load_average": 0.0, "python": "3"}
-    known = json.loads(machine.RELEASES.read_text())["xgboost"]
-    version, day = next(iter(known.items()))
-    words = machine.in_words({**facts, "packages": {"xgboost": version, "x": "1"}})
-    assert words.endswith(f"xgboost {version} ({day}), x 1.")

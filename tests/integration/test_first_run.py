@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from types import SimpleNamespace
@@ -72,67 +71,6 @@ def stage(first: SimpleNamespace, works: Works, seconds: float = 100, **how) -> 
     return first.items.run_stage(2, works.items, first.log(), end, say=say, **how)
 
 
-def test_a_killed_stage_goes_on_where_it_stopped(first) -> None:
-    works = Works(first, c=SystemExit("killed"))
-    with pytest.raises(SystemExit):
-        stage(first, works)
-    assert works.ran == ["a", "b", "c"]
-    path = first.log().path
-    path.write_text(path.read_text() + '{"stage":2,"item":"c","sec')  # cut off
-    works = Works(first)
-    assert stage(first, works) == first.items.FAILED  # d has a wrong bit
-    assert works.ran == ["c", "d"]
-    results = first.log().results(2)
-    assert list(results) == ["a", "b", "c", "d"]
-    assert results["c"]["result"] == {"name": "c", "wrong": []}
-    assert stage(first, again := Works(first), again=True) == first.items.FAILED
-    assert again.ran == ["d"]
-
-
-def test_an_item_that_never_ends_is_given_up(first) -> None:
-    for _ in range(first.items.STARTS):
-        with pytest.raises(SystemExit):
-            stage(first, Works(first, b=SystemExit("killed")))
-    assert stage(first, works := Works(first)) == first.items.FAILED
-    assert works.ran == ["c", "d"]
-    assert "never ended" in first.log().results(2)["b"]["error"]
-    stage(first, works := Works(first), again=True)
-    assert works.ran == ["b", "d"]
-
-
-def test_nothing_begins_that_does_not_fit_the_budget(first) -> None:
-    said: list[str] = []
-    works = Works(first)
-    assert works.items[0].expected == pytest.approx(1 + 10 * first.items.KERNEL)
-    assert stage(first, works, seconds=1.5, say=said.append) == first.items.LEFT
-    assert works.ran == [] and first.log().lines == []
-    assert "4 items are left, about 8 s" in said[0]
-    works.items[0] = replace(works.items[0], seconds=0.0)
-    assert stage(first, works, seconds=1.5) == first.items.LEFT
-    assert works.ran == ["a"]
-
-
-def test_errors_are_kept_and_a_broken_device_ends_the_process(first) -> None:
-    bad = {"b": ValueError("no")}
-    assert stage(first, works := Works(first, **bad)) == first.items.FAILED
-    assert works.ran == ["a", "b", "c", "d"]
-    assert first.log().results(2)["b"]["error"] == "ValueError: no"
-    works = Works(first, **bad)
-    status = stage(first, works, again=True, broken=lambda: True)
-    assert (status, works.ran) == (first.items.LEFT, ["b"])
-
-
-def test_partial_results_are_replaced(first) -> None:
-    item = first.items.Item("a", lambda: {"partial": True, "cells": 1})
-    works = SimpleNamespace(items=[item])
-    assert stage(first, works) == 0
-    works.items = [replace(item, work=lambda: {"partial": False, "cells": 2})]
-    stage(first, works)
-    assert first.log().results(2)["a"]["result"]["cells"] == 2
-    works.items = [replace(item, work=lambda: 1 / 0)]
-    assert stage(first, works) == 0
-
-
 @pytest.mark.parametrize(
     "numbers",
     [(1, 4, 6, 7, 8), pytest.param(tuple(range(1, 9)), marks=pytest.mark.slow)],
@@ -172,28 +110,6 @@ def call(first: SimpleNamespace, **given) -> None:
     """Call the command with its defaults."""
     usual = {"stage": 0, "minutes": 1.0, "again": False, "pack": None, "kernel": ""}
     first.run.main(**{**usual, "plan_only": False, "report": False, **given})
-
-
-def test_searches_are_held_to_all_of_table_5(first) -> None:
-    times = {"0": {"512": 4e-6}, "7": {"512": 2e-6}}
-    lines = {
-        "Table 5, m, 0": {"result": {"seconds": times}},
-        "Algorithm 1, m, 512 rows": {
-            "result": {"seconds": {"512": 3e-6}, "taken": 9.5}
-        },
-    }
-    text = "\n".join(first.report._searches(lines))
-    assert "| m | 512 rows | Algorithm 1 | 3.0 | 2.0 | 1.50 | 9.5 |" in text
-
-
-def test_counters_are_read_from_csv(first) -> None:
-    name, metric = "Kernel Name", first.stages.METRICS[0]
-    text = (
-        f'==PROF== Connected\n"ID","{name}","{metric}","other"\n'
-        '"","","ns",""\n"0","predict_0","1,234","5"\n'
-    )
-    assert first.stages.counted(text) == [{name: "predict_0", metric: "1,234"}]
-    assert first.stages.counted("==ERROR== no permission") == []
 
 
 def test_packed_models_are_read_without_their_library(

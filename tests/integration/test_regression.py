@@ -1,4 +1,4 @@
-"""What benchmarks/regression.py concludes of two commits, and how it counts."""
+"""What benchmarks/regression.py compares, and a run of it."""
 
 from __future__ import annotations
 
@@ -11,51 +11,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import typer
 
 from benchmarks import regression
-from benchmarks.regression import Comparison, Line, report, worse
+from benchmarks.regression import Line
 from skforge import load_forest
 
 pytest.importorskip("xgboost")
-from assembly import mnemonics  # found once regression is imported
 from executed import executed
-from regression_worker import Commit, calls_of
 from sklearn.tree import DecisionTreeRegressor
 
 ROOT = Path(__file__).parents[2]
-LINES = [
-    Line("a", 1, "code bytes", 100, 103),
-    Line("a", 1, "model bytes", 100, 101),
-    Line("b", 1, "code bytes", 100, 50),
-    Line("b", 64, "Python calls", 0, 2),
-    Line("a", 1, "µs a call", 2.0, 3.0, True),
-]
-
-
-def test_counts_that_grew_are_worse_and_times_are_apart():
-    assert [(line.model, line.ratio) for line in worse(LINES, 0.02)] == [
-        ("b", float("inf")),
-        ("a", 1.03),
-    ]
-    assert worse(LINES, 0.02, times=True) == [LINES[-1]]
-    assert Line("a", 1, "code bytes", 0, 0).ratio == 1.0
-
-
-def test_the_report_names_what_got_worse():
-    found = Comparison(LINES, ["a, 1 rows: 3 of 4 values"], {"GPU": "no nvdisasm"})
-    text = report(found, "old", "new", 0.02, 0.1)
-    assert text.startswith(
-        "## new by old\n\n"
-        "**Answers differ, or are missing**\n\n"
-        "- a, 1 rows: 3 of 4 values\n\n"
-        "Counts that got worse, by more than 2%:\n\n"
-    )
-    assert "| a | 1 | code bytes | 100 | 103 | **1.030** |" in text
-    assert "| a | 1 | µs a call | 2.00 | 3.00 | **1.500** |" in text
-    assert "model bytes | 100" not in text
-    assert "| code bytes | 2 | 0.500 | 0.765 | 1.030 |" in text
-    assert text.endswith("Not compared – GPU: no nvdisasm")
 
 
 class Told:
@@ -93,48 +58,6 @@ def test_only_what_both_count_is_compared():
     lines = regression._counted(model, 8, remotes, left_out)
     assert lines == [Line("m", 8, "x", 2, 3)]
     assert left_out == {"y": "none (base, m)"}
-
-
-def test_calls_of_python_and_c_are_counted():
-    assert calls_of(lambda: None) == 0
-    assert calls_of(lambda: len(str(abs(-1)))) == 2  # str is a type, not a call
-
-
-def test_a_revision_that_is_none_is_named():
-    if not (ROOT / ".git").exists():
-        pytest.skip("not a checkout")
-    named = pytest.raises(typer.BadParameter, match="nonesuch")
-    with named, regression.checkout("nonesuch"):
-        pass
-    with regression.checkout(".") as here:
-        assert here == ROOT
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    joblib = pytest.importorskip("joblib")
-    folder = tmp_path_factory.mktemp("model")
-    rows = np.random.default_rng(0).random((64, 4)).astype(np.float32)
-    model = DecisionTreeRegressor(max_depth=4).fit(rows, rows[:, 0])
-    joblib.dump(model, folder / "model.joblib")
-    np.save(folder / "rows.npy", rows)
-    return folder
-
-
-@pytest.mark.slow
-def test_a_commit_counts_the_same_each_time(files):
-    names = str(files / "model.joblib"), "sklearn", str(files / "rows.npy")
-    commit = Commit()
-    commit.load(str(ROOT), *names)
-    first, again = commit.counts(8), commit.counts(8)
-    assert first == again
-    counts = first["counts"]
-    text = commit.module.inspect("asm", n_rows=8)
-    assert counts["kernel instructions"] == mnemonics(text).total() > 10
-    assert counts["model bytes"] > 0
-    assert counts["code bytes"] > counts["kernel instructions"]
-    assert 1 <= counts["compiled kernels"] <= len(commit.module.schedules)
-    assert {*counts} & {*first["reasons"]} == set()
 
 
 @pytest.mark.slow
