@@ -9,10 +9,7 @@ import numpy as np
 import xgboost as xgb
 from sklearn.ensemble import (
     GradientBoostingClassifier,
-    HistGradientBoostingClassifier,
     RandomForestClassifier,
-    RandomForestRegressor,
-    VotingRegressor,
 )
 
 from tests.reliability.planted_trial import Trial, fault, numbers
@@ -59,17 +56,6 @@ def stored_labels(t: Trial) -> None:
 
 
 @fault(
-    "probabilities-swapped",
-    "probabilities of classes swapped",
-    *stored_alone("a[:, ::-1] if method == 'predict_proba' else a"),
-)
-def stored_probabilities(t: Trial) -> None:
-    X, y = classes()
-    model = RandomForestClassifier(5, random_state=0).fit(X, y)
-    of_stored(t, model, X, "predict", "predict_proba")
-
-
-@fault(
     "decision-of-another-sign",
     "a decision function's sign",
     *stored_alone("-a if method == 'decision_function' else a"),
@@ -108,21 +94,6 @@ def stored_orders(t: Trial) -> None:
 
 
 @fault(
-    "leaves-of-another-dtype",
-    "an answer of another dtype",
-    "sources.base:Answers.leaves",
-    "numbers = numbers.astype(self.leaf_dtype, ",
-    "numbers = numbers.astype('<i8', ",
-)
-def dtypes_of_leaves(t: Trial) -> None:
-    X = numbers()
-    model = xgb.XGBRegressor(n_estimators=5, n_jobs=1).fit(X, X.sum(axis=1))
-    fast = t.fit(model, X)
-    t.method(fast, model, X[:4])
-    t.method(fast, model, X, "apply")
-
-
-@fault(
     "leaves-without-outputs",
     "an answer of another shape",
     "sources.base:Answers.leaves",
@@ -153,29 +124,6 @@ def own_logarithms(t: Trial) -> None:
     fast = t.fit(model, X)
     t.method(fast, model, X[:4])
     t.method(fast, model, X, "predict_log_proba")
-
-
-@fault(
-    "best-iteration-for-all",
-    "best_iteration taken where the library takes all rounds",
-    "prediction.rounds:rounds_asked",
-    "if count is None and not start:",
-    "if (count or 0) <= 0 and not start:",
-)
-def rounds_after_the_best(t: Trial) -> None:
-    X = numbers(400)
-    y = X[:, 0] + np.random.default_rng(1).normal(size=400)
-    model = lgb.LGBMRegressor(n_estimators=60, verbose=-1, n_jobs=1)
-    model.fit(X[:200], y[:200], eval_set=[(X[200:], y[200:])])
-    model._best_iteration = model.booster_.best_iteration = 5
-    fast = t.fit(model, X)
-    t.method(fast, model, X)
-    for rounds in (2, -1):
-        t.ask(
-            f"num_iteration={rounds}",
-            lambda rounds=rounds: fast.predict(X, num_iteration=rounds),
-            lambda rounds=rounds: model.predict(X, num_iteration=rounds),
-        )
 
 
 @fault(
@@ -237,36 +185,3 @@ def quantiles(t: Trial) -> None:
             lambda how=how: fast.predict(X, **how),
             lambda how=how: model.predict(X, **how),
         )
-
-
-@fault(
-    "votes-as-leaves",
-    "transform answered by another class's rule",
-    "prediction.of_trees:transform",
-    "if not answers.matrix:",
-    "if not answers.matrix and predictor.source.model is not None:",
-    named="faults5, N; attack5, 1",
-)
-def stored_votes(t: Trial) -> None:
-    X = numbers(60)
-    members = [
-        (name, RandomForestRegressor(3, random_state=i)) for i, name in enumerate("ab")
-    ]
-    model = VotingRegressor(members).fit(X, X.sum(axis=1) + 5)
-    of_stored(t, model, X, "predict", "transform")
-
-
-@fault(
-    "columns-in-c-order",
-    "an answer of another memory order",
-    "outputs.steps:by_column",
-    'several = rules.function in ("softmax_by_columns", "samme")',
-    "several = False",
-    named="attack5, 3; faults5, F",
-)
-def orders_of_histogram(t: Trial) -> None:
-    X, y = classes()
-    model = HistGradientBoostingClassifier(max_iter=4, random_state=0).fit(X, y)
-    fast = t.fit(model, X)
-    t.method(fast, model, X)
-    t.method(fast, model, X, "decision_function")

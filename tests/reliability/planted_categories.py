@@ -10,7 +10,6 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import xgboost as xgb
-from sklearn.ensemble import HistGradientBoostingRegressor
 
 from tests.reliability.planted_trial import Trial, fault, numbers
 
@@ -71,24 +70,6 @@ def reordered_categories(t: Trial) -> None:
 
 
 @fault(
-    "enum-by-position",
-    "categories by position instead of by name",
-    "rows.frames:_polars_codes",
-    "names, known = column.dtype.categories, np.arange",
-    "names, known = column.dtype.categories.sort(), np.arange",
-)
-def enums_of_polars(t: Trial) -> None:
-    X = towns()
-    model = xgboost(X, target(X))
-    t.both(
-        t.fit(model, X),
-        model,
-        of_polars(X[:4], pl.Enum(sorted(TOWNS))),
-        of_polars(X, pl.Enum(TOWNS)),
-    )
-
-
-@fault(
     "dictionary-by-position",
     "categories by position instead of by name",
     "rows.frames:_arrow_codes",
@@ -117,20 +98,6 @@ def unknown_categories(t: Trial) -> None:
     model = lightgbm(X, target(X))
     fast = t.fit(model, X)
     t.both(fast, model, X[:4].astype({"x": np.float32}), towns(known=[*TOWNS, "rome"]))
-
-
-@fault(
-    "histogram-categories-by-position",
-    "categories by position instead of by name",
-    "rows.coded_rows:TextCategories.of_listed",
-    "return self._texts.codes(listed.tolist())",
-    "return np.arange(float(len(listed)))",
-)
-def reordered_for_histogram(t: Trial) -> None:
-    X = towns(known=sorted(TOWNS))
-    model = HistGradientBoostingRegressor(max_iter=8, categorical_features="from_dtype")
-    model.fit(X, target(X))
-    t.both(t.fit(model, X), model, X[:4].astype({"x": np.float32}), towns(order=TOWNS))
 
 
 @fault(
@@ -170,33 +137,6 @@ def unused_enums(t: Trial) -> None:
 
 
 @fault(
-    "arrow-dictionary-gap",
-    "a missing number read as another one",
-    "rows.frames:any_numbers",
-    "values = column.__arrow_array__().cast(arrow.value_type).to_numpy()",
-    "chunk = column.__arrow_array__().combine_chunks()\n"
-    "        codes = chunk.indices.fill_null(0).to_numpy()\n"
-    "        values = chunk.dictionary.to_numpy().astype(float)[codes]",
-    named="CHANGELOG, Wrong predictions, Arrow's dictionaries",
-)
-def dictionaries_of_numbers(t: Trial) -> None:
-    X = towns().assign(k=np.arange(240) % 4.0)
-    X.loc[::3, "k"] = np.nan
-    model = lightgbm(X, X.x + 3 * X.k.fillna(9))
-    loaded = t.load(t.fit(model, X))
-    kind = pd.ArrowDtype(pa.dictionary(pa.int32(), pa.float64()))
-
-    def coded(rows: Any) -> Any:
-        column = pa.array(rows.k, from_pandas=True).dictionary_encode()
-        return rows.assign(k=pd.Series(column, index=rows.index, dtype=kind))
-
-    t.ask(
-        "no gaps", lambda: loaded.predict(coded(X[1:3])), lambda: model.predict(X[1:3])
-    )
-    t.ask("gaps", lambda: loaded.predict(coded(X)), lambda: model.predict(X))
-
-
-@fault(
     "mapping-values-as-codes",
     "values taken for codes",
     "sources.base:Source.columns",
@@ -219,53 +159,6 @@ def mappings_of_values(t: Trial) -> None:
         )
 
 
-def stars(n: int = 400) -> tuple[Any, Any]:
-    """Return a frame with two ordered categories, and LightGBM's model of it."""
-    random = np.random.default_rng(4)
-    columns = {
-        name: pd.Categorical(random.integers(0, 5, n) + low, [*known], ordered=True)
-        for name, low, known in (
-            ("stars", 1, range(1, 6)),
-            ("rank", 10, range(14, 9, -1)),
-        )
-    }
-    X = pd.DataFrame({"x": random.normal(size=n), **columns})
-    return X, lightgbm(X, X.x + X.stars.astype(int) * 2 + (X["rank"] == 12) * 7)
-
-
-def of_values(t: Trial) -> None:
-    X, model = stars()
-    loaded = t.load(t.fit(model, X))
-    t.method(loaded, model, X)
-    plain = X.astype({"stars": int, "rank": int})
-    for rows in (plain[:3].to_dict("records"), plain.to_dict("list")):
-        n = 3 if isinstance(rows, list) else len(X)
-        t.ask(
-            f"{type(rows).__name__} of mappings",
-            lambda rows=rows: loaded.predict(rows),
-            lambda n=n: model.predict(X[:n]),
-        )
-
-
-fault(
-    "ordered-values-as-codes",
-    "values taken for codes",
-    "sources.base:Source.columns",
-    "table = {label: float(code) for code, label in enumerate(labels)}",
-    "table = {label: float(label) for label in labels}",
-    named="faults5, A",
-)(of_values)
-fault(
-    "lists-of-other-columns",
-    "a column's categories given to another one",
-    "sources.base:Source.columns",
-    "zip(names, forest.category_names or [()] * len(names), strict=True)",
-    "zip(names, (forest.category_names[:1] + forest.category_names[:0:-1]) or "
-    "[()] * len(names), strict=True)",
-    named="faults5, A, the second snippet",
-)(of_values)
-
-
 @fault(
     "hashes-by-position",
     "categories by position instead of by name",
@@ -280,31 +173,3 @@ def categories_of_catboost(t: Trial) -> None:
     fast = t.fit(model, objects)
     ordered = X.assign(town=X.town.cat.set_categories(sorted(TOWNS)))
     t.both(fast, model, ordered[:4], X)
-
-
-@fault(
-    "bool-category-as-text",
-    "a bool read as text",
-    "rows.hashed_rows:HashedRows._write_plain",
-    "whole = values[flags].astype(object)",
-    "whole = (values.astype(str) if values.dtype == '?' else values)[flags]"
-    ".astype(object)",
-)
-def booleans_of_catboost(t: Trial) -> None:
-    X = pd.DataFrame({"x": numbers()[:, 0], "flag": np.arange(240) % 2})
-    model = catboost(X, X.x + 5 * X.flag, ["flag"])
-    fast = t.fit(model, X)
-    t.both(fast, model, X[:4].astype({"flag": np.int8}), X.astype({"flag": bool}))
-
-
-@fault(
-    "missing-category-of-catboost",
-    "categories answered that the library refuses",
-    "rows.hashed_rows:HashedRows._of_columns",
-    "if hashes is None or (len(codes) and codes.min() < 0):",
-    "if hashes is None:",
-)
-def gaps_of_catboost(t: Trial) -> None:
-    X = towns()
-    model = catboost(X, target(X))
-    t.both(t.fit(model, X), model, X[:4], towns(known=[*TOWNS, "rome"], order=TOWNS))

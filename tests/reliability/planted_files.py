@@ -1,4 +1,4 @@
-"""Planted faults in mappings, Polars' expression, wheels, and the command line."""
+"""Planted faults in mappings, Polars' expression, and wheels."""
 
 from __future__ import annotations
 
@@ -6,19 +6,12 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-import lightgbm as lgb
 import numpy as np
 import pandas as pd
 import polars as pl
-import xgboost as xgb
-from sklearn.compose import make_column_transformer
-from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder
+from sklearn.ensemble import HistGradientBoostingRegressor
 
 import skforge
-from tests.reliability.planted_categories import catboost, target, towns
-from tests.reliability.planted_categories import xgboost as xgboost_of_categories
 from tests.reliability.planted_trial import Trial, fault, numbers, python
 
 
@@ -59,23 +52,6 @@ def order_of_keys(t: Trial) -> None:
 
 
 @fault(
-    "none-of-a-mapping-as-zero",
-    "None read as 0",
-    "runtime.mappings:Mappings._row",
-    "[NAN if value is None else value for value in values]",
-    "[0.0 if value is None else value for value in values]",
-)
-def none_in_a_mapping(t: Trial) -> None:
-    X = frame()
-    X.loc[::3, "b"] = np.nan
-    model = histogram(X, X.b.fillna(-9) + X.a)
-    fast = t.fit(model, X)
-    rows = X.astype(object).where(X.notna(), None).to_dict("records")
-    mapped(t, fast, model, rows[1:3], X[1:3])
-    mapped(t, fast, model, rows[:9], X)
-
-
-@fault(
     "columns-of-a-mapping-narrow",
     "a wrong dtype of a column",
     "runtime.mappings:Mappings._write",
@@ -107,40 +83,6 @@ def by_polars(t: Trial, fast: Any, rows: Any, columns: Any, expected: Any) -> No
         return rows.select(predict(fast, *columns)).to_series().to_numpy()
 
     t.ask("Polars' expression", answer, expected)
-
-
-@fault(
-    "expression-by-position",
-    "columns by position instead of by name",
-    "polars:_Predictor.__call__",
-    "frame = {name: frame[name] for name in names if name in frame.columns}",
-    "frame = dict(zip(names, frame.get_columns()))",
-)
-def reordered_for_polars(t: Trial) -> None:
-    X = frame()
-    model = histogram(X, X.a + 2 * X.b)
-    fast = t.fit(model, X)
-    rows = pl.DataFrame(X.to_dict("list"))
-    for columns in ("abc", "bca"):
-        by_polars(t, fast, rows, columns, lambda: model.predict(X))
-
-
-@fault(
-    "expression-of-whole-numbers",
-    "a chunk's dtype decides how numbers are rounded",
-    "polars:_array",
-    "return frame.cast(pl.Float64).to_numpy()",
-    "return frame.to_numpy()",
-    named="attack5, 2",
-)
-def whole_numbers_of_polars(t: Trial) -> None:
-    X = np.random.default_rng(0).integers(1 << 24, (1 << 24) + 40, (400, 2))
-    model = lgb.LGBMRegressor(n_estimators=5, min_child_samples=1, verbose=-1, n_jobs=1)
-    model.fit(X.astype(float), X[:, 0] % 2)
-    fast = t.fit(model, X.astype(float))
-    for rows in (X[:4] // (1 << 20), X):
-        columns = pl.DataFrame(rows, ["a", "b"])
-        by_polars(t, fast, columns, "ab", lambda rows=rows: model.predict(rows * 1.0))
 
 
 @fault(
@@ -207,130 +149,3 @@ def frames_of_wheels(t: Trial) -> None:
     for columns in ("abc", "bca"):
         rows = f"pd.read_pickle('rows.pkl')[[*{columns!r}]]"
         of_wheel(t, site, rows, lambda: model.predict(X[:9]))
-
-
-@fault(
-    "wheel-codes-by-index",
-    "an export encodes categories by index",
-    "exporters.wheel:wheel",
-    "json.dumps(plain_out(columns)).encode()",
-    """json.dumps(plain_out(columns)).replace('"bern", {"float": "0x0.0p+0"}', """
-    """'"bern", {"float": "0x1.8000000000000p+1"}').encode()""",
-)
-def texts_of_wheels(t: Trial) -> None:
-    X = towns().astype({"town": object})
-    encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
-    steps = make_column_transformer((encoder, ["town"]), ("passthrough", ["x"]))
-    last = RandomForestRegressor(5, random_state=0)
-    model = make_pipeline(steps, last).fit(X, target(X))
-    site = packed(t, t.fit(model, X))
-    others = X[X.town != "bern"][:3]
-    for rows in (others, X[:60]):
-        listed = rows.to_dict("records")
-        of_wheel(t, site, repr(listed), lambda rows=rows: model.predict(rows))
-
-
-# ------------------------------------------------------------ the command line
-
-
-def of_file(
-    t: Trial, model: Any, X: Any, expected: Any, name: str = "model.json"
-) -> None:
-    path = t.folder / name
-    getattr(model, "booster_", model).save_model(path)
-    if (rows := t.folder / "rows.csv").suffix:
-        X.to_csv(rows, index=False)
-    t.command(f"skforge predict {name}", path, rows, expected)
-
-
-@fault(
-    "csv-by-position",
-    "columns by position instead of by name",
-    "cli.data:RowsFile._by_name",
-    'self._column_of(called[name], self.table.names or (), "the model")',
-    "i",
-)
-def columns_of_csv(t: Trial) -> None:
-    X = frame()
-    model = xgb.XGBRegressor(n_estimators=8, n_jobs=1).fit(X, X.a + 2 * X.b)
-    for rows in (X, X[["b", "c", "a"]]):
-        of_file(t, model, rows, lambda: model.predict(X))
-
-
-@fault(
-    "csv-categories-by-position",
-    "categories by position instead of by name",
-    "cli.values:categories",
-    "return Categorical.from_codes(table[codes], categories=names)",
-    "return Categorical.from_codes(codes % len(known), categories=list(known))",
-)
-def categories_of_csv(t: Trial) -> None:
-    X = towns()
-    model = xgboost_of_categories(X, target(X))
-    of_file(t, model, X, lambda: model.predict(X))
-
-
-@fault(
-    "csv-empty-category",
-    "categories answered that the library refuses",
-    "cli.values:hashed",
-    "cells = column.to_pylist()",
-    "cells = [cell or '' for cell in column.to_pylist()]",
-    named="CHANGELOG, Command line, CSV and CatBoost",
-)
-def empty_cells(t: Trial) -> None:
-    X = towns().astype({"town": object})
-    model = catboost(X, target(X))
-    of_file(t, model, X, lambda: model.predict(X), "model.cbm")
-    X.loc[::5, "town"] = np.nan
-    of_file(t, model, X, lambda: model.predict(X), "model.cbm")
-
-
-@fault(
-    "parquet-na-as-missing",
-    "a text of a file read as missing",
-    "cli.data:RowsFile._part",
-    "spec, spelled = self.spec, self.table.spelled",
-    "spec, spelled = self.spec, True",
-    named="CHANGELOG, Command line, Parquet and Arrow",
-)
-def texts_of_parquet(t: Trial) -> None:
-    X = towns()
-    model = xgboost_of_categories(X, target(X))
-    path, rows = t.folder / "model.json", t.folder / "rows.parquet"
-    model.save_model(path)
-    new = X.astype({"town": object})
-    new.to_parquet(rows)
-    t.command("known texts", path, rows, lambda: model.predict(X))
-    new.loc[::5, "town"] = "NA"
-    new.to_parquet(rows)
-    framed = new.astype({"town": "category"})
-    t.command("the text NA", path, rows, lambda: model.predict(framed))
-
-
-@fault(
-    "file-without-its-objective",
-    "a file's answers are raw scores",
-    "outputs.steps:steps_of",
-    'return _values(rules)\n        case "probabilities":',
-    'return Steps()\n        case "probabilities":',
-    named="CHANGELOG, Wrong predictions, old dumps of LightGBM",
-)
-def objective_of_a_file(t: Trial) -> None:
-    X = frame()
-    model = xgb.XGBRegressor(objective="count:poisson", n_estimators=8, n_jobs=1)
-    model.fit(X, np.exp(X.a).round())
-    of_file(t, model, X, lambda: model.predict(X))
-
-
-@fault(
-    "csv-through-float32",
-    "a rounding to float32 added",
-    "cli.data:RowsFile._part",
-    "return values.numbers(column, dtype)",
-    "return values.numbers(column, dtype).astype(np.float32).astype(dtype)",
-)
-def numbers_of_csv(t: Trial) -> None:
-    X = frame() + (1 << 22)
-    model = lgb.LGBMRegressor(n_estimators=8, verbose=-1, n_jobs=1).fit(X, X.a - X.b)
-    of_file(t, model, X, lambda: model.predict(X), "model.txt")

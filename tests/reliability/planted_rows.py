@@ -11,7 +11,6 @@ import pyarrow as pa
 import xgboost as xgb
 from scipy import sparse
 from sklearn.ensemble import (
-    HistGradientBoostingClassifier,
     HistGradientBoostingRegressor,
     RandomForestRegressor,
 )
@@ -67,20 +66,6 @@ def whole_numbers_of_lightgbm(t: Trial) -> None:
 
 
 @fault(
-    "block-through-float32",
-    "int64 through float32, in a block of a frame",
-    "rows.pandas_blocks:_numbers",
-    "rows[:, places] = values.T",
-    "rows[:, places] = values.astype('f4' if wide else values.dtype).T",
-)
-def blocks_of_whole_numbers(t: Trial) -> None:
-    X = frame(numbers(400))
-    X["b"] = np.random.default_rng(1).integers(1 << 24, (1 << 24) + 64, 400)
-    model = histogram(X.astype(float), X.b % 2)
-    t.both(t.fit(model, X.astype(float)), model, X.assign(b=X.b // (1 << 20))[:4], X)
-
-
-@fault(
     "nullable-null-as-zero",
     "pandas' NA read as 0",
     "rows.frames:write_numbers",
@@ -94,22 +79,6 @@ def nullable_columns(t: Trial) -> None:
     fast = t.fit(model, X)
     nullable = X.assign(b=X.b.astype("Float64"))
     t.both(fast, model, nullable.dropna()[:4], nullable)
-
-
-@fault(
-    "object-none-as-zero",
-    "None among objects read as 0",
-    "rows.objects:numbers_among",
-    "return np.array(objects, np.float64)",
-    "return np.array([0.0 if x is None else x for x in objects], np.float64)",
-)
-def objects_with_none(t: Trial) -> None:
-    X = frame(numbers())
-    X.loc[::3, "b"] = np.nan
-    model = RandomForestRegressor(5, random_state=0).fit(X, X.b.fillna(-9) + X.a)
-    fast = t.fit(model, X)
-    objects = X.astype(object).where(X.notna(), None)
-    t.both(fast, model, objects[1:3], objects)
 
 
 @fault(
@@ -140,22 +109,6 @@ def labels_of_numbers(t: Trial) -> None:
 
 
 @fault(
-    "catboost-by-position",
-    "columns by position instead of by name",
-    "sources.catboost:CatBoostSource._selected",
-    "return X.iloc[:, places]",
-    "return X.set_axis([*self.forest.column_names], axis=1)",
-)
-def reordered_for_catboost(t: Trial) -> None:
-    from catboost import CatBoostRegressor
-
-    X = frame(numbers())
-    how = {"iterations": 8, "verbose": 0, "allow_writing_files": False}
-    model = CatBoostRegressor(**how, thread_count=1).fit(X, X.a + 2 * X.b)
-    t.both(t.fit(model, X), model, X[:4].astype(np.float32), X[["b", "a", "c"]])
-
-
-@fault(
     "infinities-for-a-dmatrix",
     "infinities mishandled",
     "sources.xgboost:_has_infinity",
@@ -171,24 +124,6 @@ def infinite_rows(t: Trial) -> None:
     t.ask("finite rows", lambda: fast.predict(rows), lambda: data(rows))
     rows[2, 1] = np.inf
     t.ask("infinite rows", lambda: fast.predict(rows), lambda: data(rows))
-
-
-@fault(
-    "limit-of-zeros-in-tables",
-    "a small number counted as 0",
-    "sources.lightgbm:LightGBMBoosterSource.passed_on",
-    'compares = is_table(X) or type(X).__name__ == "csr_matrix"',
-    'compares = type(X).__name__ == "csr_matrix"',
-    named="CHANGELOG, Wrong predictions, LightGBM and tables",
-)
-def limit_in_tables(t: Trial) -> None:
-    model, X = zeros_of_lightgbm()
-    fast = t.fit(model, X)
-    table = pa.table([X[:, i] for i in range(2)], ["a", "b"])
-    t.method(fast, model, table.slice(0, 4))
-    X[::2, 0] = -1.0000000180025095e-35
-    table = pa.table([X[:, i] for i in range(2)], ["a", "b"])
-    t.method(fast, model, table)
 
 
 def zeros_of_lightgbm() -> tuple[Any, Any]:
@@ -233,20 +168,6 @@ def half_floats(t: Trial) -> None:
 
 
 @fault(
-    "big-endian-frames",
-    "a dtype answered that the library refuses",
-    "rows.frames:is_plain",
-    "dtype in _PLAIN",
-    'dtype.newbyteorder("=") in _PLAIN',
-    named="CHANGELOG, Rows that libraries refuse",
-)
-def big_endian(t: Trial) -> None:
-    X = numbers()
-    model = histogram(X, X.sum(axis=1))
-    t.both(t.fit(model, X), model, pd.DataFrame(X[:4]), pd.DataFrame(X.astype(">f8")))
-
-
-@fault(
     "absent-as-missing",
     "sparse absent entries as missing instead of 0",
     "rows.plain:PlainRows._csr",
@@ -263,21 +184,6 @@ def absent_zeros(t: Trial) -> None:
         sparse.csr_matrix(np.ones((3, 3))),
         sparse.csr_matrix(np.nan_to_num(X)),
     )
-
-
-@fault(
-    "fill-value-ignored",
-    "a sparse column's fill value ignored",
-    "rows.plain:dense_columns",
-    "columns[i].sparse.to_dense()",
-    "columns[i].sparse.to_dense().replace(columns[i].dtype.fill_value, 0)",
-)
-def filled_columns(t: Trial) -> None:
-    X = frame(np.where(numbers() > 0, numbers(), 1.0))
-    model = xgboost(X, X.a + 2 * X.b)
-    loaded = t.load(t.fit(model, X))
-    filled = X.astype(pd.SparseDtype(float, 1.0))
-    t.both(loaded, model, X[:4], filled)
 
 
 @fault(
@@ -316,36 +222,6 @@ def unsorted_columns(t: Trial) -> None:
         for part in (columns.data, columns.indices):
             part[first:last] = part[first:last][::-1]
     t.method(fast, model, columns)
-
-
-@fault(
-    "out-over-the-rows",
-    "answers written over rows that were not read",
-    "prediction.predictor:ForestPredictor._write",
-    "apart = arrays and not np.may_share_memory(X, out)",
-    "apart = arrays",
-    named="CHANGELOG, Wrong predictions, out= that overlaps the rows",
-)
-def out_over_rows(t: Trial) -> None:
-    from unittest.mock import patch
-
-    from skforge.prediction import blocks
-
-    X = numbers(1024, 2)
-    model = HistGradientBoostingClassifier(max_iter=5).fit(X, X[:, 0] > 0)
-    fast = t.fit(model, X)
-    wanted = model.predict_proba(X)
-    memory = np.concatenate([X, X[:1]])
-
-    def overlapping() -> Any:
-        return fast.predict_proba(memory[:-1], out=memory[1:])
-
-    with (
-        patch.object(blocks, "MOST_VALUES", 256),
-        patch.object(blocks, "BLOCK_VALUES", 256),
-    ):
-        t.method(fast, model, X, "predict_proba")
-        t.ask("out over the rows", overlapping, lambda: wanted)
 
 
 @fault(
