@@ -11,9 +11,7 @@ import json
 import os
 import pickle
 import re
-import signal
 import sys
-import time
 import warnings
 from dataclasses import fields, replace
 from functools import partial
@@ -860,46 +858,6 @@ def small_file(tmp_path):
     return path
 
 
-def outcome(path):
-    """Return what can be told of a loaded file without compiling, None if refused."""
-    try:
-        model = skforge.load(path)
-    except InvalidModelError:
-        return None
-    if isinstance(model, Forest):
-        return model.content_hash()
-    facts = model.get_params(deep=False) | {"estimator": repr(model.estimator)}
-    kept = model.forest_.content_hash(), model.schedule_, model.classes_.tolist()
-    return repr(facts), kept, repr(model._stored.rules), model._stored.methods
-
-
-@pytest.mark.parametrize(
-    ("kind", "step"),
-    [
-        ("forest", 13),
-        pytest.param("forest", 1, marks=pytest.mark.slow),
-        pytest.param("estimator", 1, marks=pytest.mark.slow),
-    ],
-)
-def test_every_damaged_byte_is_noticed_or_harmless(kind, step, tmp_path):
-    path = small_file(tmp_path)
-    if kind == "forest":
-        skforge.save(skforge.load(path).forest_, path)
-    whole = path.read_bytes()
-    expected = outcome(path)
-    assert expected is not None
-    harmless = 0
-    for at in range(0, len(whole), step):
-        damaged = bytearray(whole)
-        damaged[at] ^= 1 << at % 8
-        path.write_bytes(damaged)
-        found = outcome(path)
-        assert found is None or found == expected, at
-        harmless += found is not None
-    # dates, attributes and versions of zip entries: nobody reads them
-    assert 0 < harmless * step < 0.4 * len(whole)
-
-
 def wrapper_file(tmp_path):
     rows, tree = X32[:60, :2].astype(float), DecisionTreeClassifier(max_depth=1)
     inside = CalibratedClassifierCV(make_pipeline(StandardScaler(), tree), cv=2)
@@ -998,44 +956,6 @@ def test_forged_trees_are_refused(tmp_path):
     )
     with pytest.raises(InvalidModelError):
         pickle.loads(state)
-
-
-# ------------------------------------------------------------ killed while saving
-
-
-def save_for_ever(path, forest):
-    for n in itertools.count(1):
-        skforge.save(replace(forest, missing_value=float(n)), path)
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="saves in a forked child")
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
-def test_a_kill_at_any_moment_leaves_a_whole_file(tmp_path):
-    path = tmp_path / "a.skforge"
-    forest = load_forest(random_forest(Y))
-    skforge.save(forest, path)
-    numbers = set()
-    for round_ in range(400):
-        if round_ >= 25 and len(numbers) > 4:  # later where others use the machine
-            break
-        child = os.fork()
-        if child == 0:
-            try:
-                save_for_ever(path, forest)
-            finally:
-                os._exit(1)
-        time.sleep(0.02 + 0.00137 * round_)
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        found = skforge.load(path)
-        numbers.add(found.missing_value)
-        assert replace(found, missing_value=forest.missing_value).content_hash() == (
-            forest.content_hash()
-        )
-    assert len(numbers - {forest.missing_value}) > 3  # it was killed while it saved
-    # a killed process leaves its unfinished file, hidden, and nothing else
-    others = [one.name for one in tmp_path.iterdir() if one != path]
-    assert all(re.fullmatch(r"\.a\.skforge\.[0-9a-f]{16}\.tmp", n) for n in others)
 
 
 def test_errors_of_saving_name_the_path_asked_for(fitted, tmp_path):

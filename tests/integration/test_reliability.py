@@ -148,7 +148,7 @@ def test_random_models(kind):
 def test_files(tmp_path):
     rows = [
         faults_files.killed_while_saving(tmp_path, 5),
-        *faults_files.damaged_everywhere(tmp_path, (0,), 500),
+        *faults_files.damaged_everywhere(tmp_path, (0,), 61),
         faults_files.disk_full_while_saving(tmp_path, 1000, by_system=False),
     ]
     assert [row.lost for row in rows] == [[]] * 6
