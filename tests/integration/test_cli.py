@@ -236,15 +236,6 @@ def test_bench_of_an_onnx_classifier_of_integers(run, dtype, tmp_path):
     assert len(re.findall("onnxruntime .* identical$", out, re.MULTILINE)) == 2
 
 
-def test_bench_of_one_schedule(run, small_model):
-    code, out, _ = run(
-        "bench", small_model, "--schedule=parallel-rows", "--verbose", *BENCH
-    )
-    assert code == 0
-    assert "batches of any number of rows:" in out
-    assert repr(skforge.Schedule.preset("parallel-rows")) in out
-
-
 def test_an_early_stopped_file_predicts_with_its_best_rounds(run, tmp_path):
     xgboost = pytest.importorskip("xgboost")
     random = np.random.default_rng(0)
@@ -279,24 +270,6 @@ def test_inspect_tells_what_save_compared(run, small_model, tmp_path):
     methods = "predict, predict_proba, predict_raw, predict_log_proba, apply"
     assert code == 0
     assert lines["ndarray"].strip() == lines["list, made"].strip() == methods
-
-
-@pytest.mark.parametrize(
-    ("target", "mnemonic"), [("x86-64-v3", "vmovss"), ("aarch64", "ldr\t")]
-)
-def test_inspect_shows_code_of_other_machines(run, small_model, target, mnemonic):
-    code, out, _ = run("inspect", small_model, "--level=asm", f"--target={target}")
-    assert code == 0
-    assert mnemonic in out
-    code, out, _ = run("inspect", small_model, "--level=llvm", f"--target={target}")
-    assert code == 0
-    assert f'"{target.split("-")[0]}' in out
-
-
-def test_bench_of_a_gpu_target_on_the_cpu(run, small_model):
-    code, out, _ = run("bench", small_model, "--target=emulated", "--verbose", *BENCH)
-    assert code == 0
-    assert "emulated sm_80" in out
 
 
 def test_output_that_cannot_say_times(small_model):

@@ -121,14 +121,6 @@ def test_scores_are_the_sources():
     assert plain(ranker).fit(X).score(table, Y) == ranker.score(table, Y)
 
 
-@pytest.mark.parametrize("reduction", ["fast", "reproducible"])
-def test_other_sums_are_within_the_limit(reduction):
-    model = xgb.XGBRegressor(n_estimators=30, n_jobs=1).fit(X, X[:, 0])
-    compiled = CompiledForest(model, reduction=reduction).fit(X)
-    assert compiled._predictor.module.reduction == reduction
-    np.testing.assert_allclose(compiled.predict(X), model.predict(X), atol=1e-5)
-
-
 # ------------------------------------------------------------------- prefit
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from html import escape
 
 import numpy as np
 import pytest
@@ -34,9 +33,9 @@ from sklearn.model_selection import (
 )
 from sklearn.multioutput import MultiOutputRegressor
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OrdinalEncoder, StandardScaler
+from sklearn.preprocessing import OrdinalEncoder
 
-from skforge import CompiledForest, Schedule
+from skforge import Schedule
 from skforge.exceptions import UnsupportedModelError
 from tests.comparing import refusal
 from tests.plain import plain
@@ -192,26 +191,6 @@ def test_feature_selection_and_inspection():
     found = partial_dependence(compiled, X, [0], grid_resolution=5, method="brute")
     expected = partial_dependence(source, X, [0], grid_resolution=5, method="brute")
     assert np.array_equal(found["average"], expected["average"])
-
-
-def test_the_diagram_for_notebooks():
-    compiled = CompiledForest(forest(), schedule={(1, 1): "xgboost", (2, None): BLOCKS})
-    text = compiled._repr_html_()  # not fitted: scikit-learn's
-    assert "estimator: RandomForestClassifier" in text
-    assert "target: " not in text
-    inside = make_pipeline(StandardScaler(), compiled).fit(X, Y)
-    compiled = inside[-1]
-    text = inside._repr_html_()
-    assert "StandardScaler" in text
-    lines = [
-        f"target: {compiled.target_.cpu}",
-        f"1 rows: {Schedule.preset('xgboost')!r}",
-        f"2– rows: {BLOCKS!r}",
-    ]
-    # in one box, a line each, and not in a label, which would make one line of them
-    assert text.count(f"<pre>{escape(chr(10).join(lines))}</pre>") == 1
-    assert text.count(escape(lines[-1])) == 1
-    assert "<label" in text and "<div>2 schedules</div>" in text
 
 
 def test_estimators_from_before_scikit_learns_tags_are_named():

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.utils import get_tags
-from sklearn.utils.estimator_checks import check_estimator
 from threadpoolctl import threadpool_limits
 
 from skforge import UnsupportedModelError
@@ -77,23 +75,3 @@ def test_one_class_is_said_where_members_are_no_help():
     model = clone(MODELS["adaboost of names"].model).fit(np.eye(3), [1, 1, 1])
     with pytest.raises(UnsupportedModelError, match="was fitted with one class"):
         plain(model).fit(np.eye(3))
-
-
-def failing(estimator):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        results = check_estimator(estimator, on_fail=None, on_skip=None)
-    return {r["check_name"] for r in results if r["status"] == "failed"}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("gb of values", "gb of names", "hist of values", "hist of names"),
-        *("isolation", "bagging of three names", "adaboost of names"),
-    ],
-)
-def test_nothing_fails_that_the_model_passes(name):
-    model = clone(MODELS[name].model).set_params(random_state=0)
-    assert failing(plain(model)) <= failing(model)

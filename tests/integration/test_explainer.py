@@ -300,12 +300,6 @@ def test_background_rows_beside_shap(name):
         np.testing.assert_allclose(pairs.sum(axis=2), found, rtol=0, atol=1e-6)
 
 
-def test_all_background_rows_count():
-    model = forest()
-    explainer = TreeExplainer(model, X)
-    np.testing.assert_allclose(explainer.expected_value, model.predict(X).mean())
-
-
 @pytest.mark.parametrize("name", ["forest", "XGBoost of three"])
 def test_what_is_compiled_already(name, tmp_path):
     model = MODELS[name]()
@@ -352,13 +346,6 @@ def test_names_and_kinds_of_rows():
     np.testing.assert_array_equal(classes.shap_values(X[3]), classes.shap_values(X)[3])
 
 
-def test_threads_do_not_change_a_bit():
-    model = forest()
-    one, two = TreeExplainer(model), TreeExplainer(model, n_jobs=2)
-    np.testing.assert_array_equal(one.shap_values(X), two.shap_values(X))
-    assert two.model.n_jobs == 2
-
-
 def test_pipelines_explain_the_columns_that_their_trees_get():
     pytest.importorskip("shap")
     table = FRAME.astype(float).assign(city=RNG.choice(["Oslo", "Rome"], N))
@@ -400,56 +387,6 @@ def test_a_dmatrix_is_read():
     data.set_base_margin(np.ones(N))
     with pytest.raises(InvalidInputError, match=r"^the DMatrix has base margins"):
         explainer.shap_values(data)
-
-
-def of_first(explainer):
-    """Return the arguments of functions that take one row of values."""
-    return explainer.expected_value[0], explainer.shap_values(FRAME.iloc[:1])
-
-
-#: One of each form of arguments.
-PLOTS = {
-    "waterfall": lambda shap, made: shap.plots.waterfall(made(FRAME)[0], show=False),
-    "dependence": lambda shap, made: shap.dependence_plot(
-        "age", made.shap_values(FRAME), FRAME, show=False
-    ),
-    "force": lambda shap, made: shap.force_plot(
-        *of_first(made), FRAME.iloc[:1], matplotlib=True, show=False
-    ),
-    "decision": lambda shap, made: shap.decision_plot(
-        made.expected_value[0], made.shap_values(FRAME)[:9], FRAME[:9], show=False
-    ),
-    "decision of interactions": lambda shap, made: shap.decision_plot(
-        made.expected_value, made.shap_interaction_values(FRAME)[:9], show=False
-    ),
-}
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(
-            name, marks=() if name in ("waterfall", "decision") else pytest.mark.slow
-        )
-        for name in PLOTS
-    ],
-)
-def test_plots_of_shap_show_the_same_texts(name):
-    shap = pytest.importorskip("shap")
-    matplotlib = pytest.importorskip("matplotlib")
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    model, texts = forest(rows=FRAME), []
-    for explainer in (TreeExplainer, shap.TreeExplainer):
-        plt.close("all")
-        PLOTS[name](shap, explainer(model))
-        drawn = plt.gcf().findobj(matplotlib.text.Text)
-        texts.append([text.get_text() for text in drawn])
-    plt.close("all")
-    assert texts[0] == texts[1]
-    assert "".join(texts[0])
 
 
 def test_without_shap_values_are_still_there(monkeypatch):

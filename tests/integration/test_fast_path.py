@@ -11,7 +11,6 @@ import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,12 +23,10 @@ from skforge import CompiledForest
 from skforge.prediction.predictor import ForestPredictor
 from tests import kinds
 from tests.comparing import refusal
-from tests.plain import plain
 from tests.sklearn_rows import same_bits as assert_same
 
 X = kinds.X.astype(np.float32)
 TWO, WIDTH = kinds.TWO, kinds.WIDTH
-SERIAL: dict[str, Any] = {"n_estimators": 12, "random_state": 0, "n_jobs": 1}
 
 METHODS = ("predict", "predict_proba", "predict_raw")
 
@@ -117,42 +114,6 @@ def test_an_entry_is_there_for_every_method_that_can_have_one(name):
     assert entries(wrapped(name)) == ENTRIES[name]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("xgboost of two", "xgboost of three", "lightgbm of names", "hist of names"),
-        *("lightgbm of three", "gb of odd", "hist of odd", "gb of names"),
-        *("adaboost of names", "adaboost of odd", "forest of two", "forest of three"),
-        "xgboost, softmax",
-    ],
-)
-def test_probabilities_lie_in_memory_as_the_sources(name):
-    model = plain(source(name)).fit(X)
-    model.warm_up([1, 2, 9, 64])
-    for n in (1, 2, 9, 64):
-        for first in range(0, len(X) - n, 50):
-            part = X[first : first + n]
-            found, own = model.predict_proba(part), source(name).predict_proba(part)
-            assert_same(found, own)
-            assert found.flags.c_contiguous == own.flags.c_contiguous
-            assert found.flags.f_contiguous == own.flags.f_contiguous
-            assert_same(found, entry_calls(model)["predict_proba"](part))
-
-
-def test_raw_scores_are_the_sources():
-    for name, ask in {
-        "xgboost of three": lambda m, x: m.predict(x, output_margin=True),
-        "lightgbm of names": lambda m, x: m.predict(x, raw_score=True),
-        "lightgbm of three": lambda m, x: m.predict(x, raw_score=True),
-        "gb of names": lambda m, x: m.decision_function(x),
-        "hist of odd": lambda m, x: m.decision_function(x),
-        "forest of values": lambda m, x: m.predict(x),
-    }.items():
-        for row in range(10):
-            one = X[row : row + 1]
-            assert_same(wrapped(name).predict_raw(one), ask(source(name), one))
-
-
 @pytest.mark.parametrize("form", ["booster", "file"])
 @pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
 def test_boosters_and_files(library, form, tmp_path):
@@ -175,52 +136,6 @@ def test_boosters_and_files(library, form, tmp_path):
     assert_same(model.predict(one), labels)
 
 
-ONNX = sorted((Path(__file__).parents[1] / "data" / "onnx_models").glob("*.onnx"))
-
-
-@pytest.mark.sampled(4)
-@pytest.mark.parametrize("path", ONNX, ids=lambda path: path.stem)
-def test_onnx_models_answer_one_row_as_onnx_runtime(path):
-    five = X[:, :5]
-    runtime = pytest.importorskip("onnxruntime")
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads = 1
-    session = runtime.InferenceSession(path, options, ["CPUExecutionProvider"])
-    model = CompiledForest(path, batch_sizes=[1, 3]).fit(five)
-    rows = five.copy()
-    rows[::7, 2] = np.nan
-    for row in range(0, 300, 7):
-        for part in (rows[row : row + 1], rows[row : row + 3]):
-            answers = session.run(None, {session.get_inputs()[0].name: part})
-            values = np.asarray(answers[-1])
-            if values.dtype == object:  # a dictionary for each row
-                values = np.array([list(answer.values()) for answer in values])
-                values = values.astype(np.float32)
-            found = model.predict(part)
-            if hasattr(model, "predict_proba"):
-                assert found.tolist() == np.asarray(answers[0]).tolist()
-                found = model.predict_proba(part)
-            wanted = values[:, 0] if values.shape[1] == 1 else values
-            assert_same(found, wanted)
-    assert entry_calls(model)["predict"](rows[:1]) is not None
-    if hasattr(model, "predict_proba"):
-        assert entry_calls(model)["predict_proba"](rows[:1]) is not None
-    for wrong in (five[0], five[:1, :3], five[:1].tolist(), five[:1].astype(np.int64)):
-        for method in (model.predict, model.predict_raw):
-            assert outcome(method, wrong) == outcome(
-                getattr(type(model), method.__name__), model, wrong
-            )
-    wide = np.asfortranarray(rows[:9])
-    assert model.predict(wide).tolist() == model.predict(rows[:9]).tolist()
-
-
-def outcome(function: Any, *given: Any) -> Any:
-    try:
-        return np.asarray(function(*given)).tolist()
-    except Exception as error:  # noqa: BLE001  whatever it raises
-        return type(error), str(error)
-
-
 def test_decision_functions_are_entries():
     names = "gb of names", "gb of odd", "hist of names", "hist of odd", "isolation"
     for name in (*names, "adaboost of names"):
@@ -230,19 +145,6 @@ def test_decision_functions_are_entries():
             assert_same(model.decision_function(one), own.decision_function(one))
         assert model.__dict__["_predictor"].entries["decision_function"] is not None
         assert inspect.isbuiltin(model.decision_function.__func__)
-
-
-def test_scores_of_isolation_forests_are_entries():
-    model, own = wrapped("isolation"), source("isolation")
-    model.score_samples(X[:1]), model.decision_function(X[:1])
-    scores = model.__dict__["_predictor"].entries["score_samples"]
-    decide = model.__dict__["_predictor"].entries["decision_function"]
-    rows = np.random.default_rng(3).standard_normal((300, X.shape[1])) * 3
-    rows = rows.astype(np.float32)
-    for part in (rows, *(rows[k : k + 1] for k in range(60)), rows[:7], rows[:8]):
-        assert_same(scores(part), own.score_samples(part))
-        assert_same(decide(part), own.decision_function(part))
-    assert inspect.isbuiltin(model.score_samples.__func__)
 
 
 # ------------------------------------------------- what the source says, it still says

@@ -206,16 +206,6 @@ def test_a_background_of_one_row_and_of_equal_rows(name):
     assert (np.abs(one - many) <= LIMITS[one.dtype] * size).all()
 
 
-@pytest.mark.sampled(6)
-@pytest.mark.parametrize("name", MODELS)
-def test_a_row_that_is_the_background_gets_zeros(name, way):
-    X, module = trained(name)[1], compiled(name)
-    found = module.predict_contribs(X[3:4].repeat(70, axis=0), background=X[3:4])
-    assert (found[..., :-1] == 0).all()
-    raw = module.predict_raw(X[3:4]).reshape(found.shape[1:-1])
-    np.testing.assert_allclose(found[0, ..., -1], raw, rtol=1e-6, atol=1e-6)
-
-
 @pytest.mark.parametrize("name", ["xgboost", "lightgbm", "forest-classes"])
 def test_the_same_bits_in_any_batch_and_thread(name, way):
     """A row's bits depend neither on the rows beside it nor on who computes them."""
@@ -309,25 +299,6 @@ def test_backgrounds_are_told_apart_by_content():
     background[:] = X[40:80]  # the user's own array is not what is kept
     changed = module.predict_contribs(X[50:60], background=background)
     assert not np.array_equal(changed, first)
-
-
-@pytest.mark.parametrize("name", ["forest", "xgboost-classes"])
-def test_beside_shap(name):
-    """The shap package keeps its weights in float32, which is the whole difference."""
-    shap = pytest.importorskip("shap")
-    model, X = trained(name)
-    rows, background = X[100:120], X[:30]
-    explainer = shap.TreeExplainer(model, data=background)
-    theirs = explainer.shap_values(rows, check_additivity=False)
-    ours = compiled(name).predict_contribs(rows, background=background)
-    ours = ours.reshape(len(rows), -1, N_FEATURES + 1)[..., :-1]
-    theirs = theirs.reshape(len(rows), N_FEATURES, -1).transpose(0, 2, 1)
-    size = np.abs(ours).sum(axis=-1, keepdims=True)
-    assert (np.abs(ours - theirs) <= 1e-6 * size).all()
-    if ours.dtype == np.float64:
-        true = oracle(compiled(name).forest, rows[:3], background)[..., :-1]
-        off = np.abs(theirs[:3] - true).max()
-        assert np.abs(ours[:3] - true).max() < 1e-6 * off
 
 
 @pytest.mark.parametrize("n", [70, 300])

@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
@@ -99,34 +98,6 @@ def test_an_object_is_compiled_once(folder, compiled):
     assert len(objects(folder)) == 2
 
 
-def test_loaded_code_can_be_inspected(compiled):
-    text = ADD.replace("NUMBER", "3")
-    for _ in range(2):
-        module = compile_functions([text], Target.host())
-        assert "define void @add(" in llvm_jit.emit_ir(text, Target.host())
-        assert "add:" in llvm_jit.emit_assembly(text, Target.host())
-        assert module.names == ("add",)
-    assert len(compiled) == 1
-
-
-def test_forests_of_another_module_are_not_compiled_again(compiled):
-    X, y = make_classification(300, 6, random_state=0)
-    source = RandomForestClassifier(5, random_state=0).fit(X, y)
-    forest = load_forest(source)
-    expected = None
-    for _ in range(2):
-        module = compile_forest(forest, Schedule().parallel("batch"), n_jobs=2)
-        module.compiler.kernel(module.schedule_for(1), "accumulator")
-        found = module.predict_raw(X)
-        assert expected is None or np.array_equal(found, expected)
-        expected = found
-        counted = len(compiled)
-        compiled.clear()
-    assert np.array_equal(expected, source.predict_proba(X))
-    entries = 1  # they hold addresses of this process, so they are never kept
-    assert counted <= entries
-
-
 @pytest.mark.parametrize("what", ["target", "llvm", "package", "options"])
 def test_what_code_depends_on_is_in_its_name(what, folder, compiled, monkeypatch):
     added(1)
@@ -194,11 +165,6 @@ def test_where_it_is(monkeypatch):
 
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # homeless
     assert object_cache.directory() is None
-
-
-def test_a_home_in_its_place_is_expanded(monkeypatch):
-    monkeypatch.setenv("SKFORGE_CACHE_DIR", "~/x")
-    assert object_cache.directory() == str(Path.home() / "x")
 
 
 # ------------------------------------------------------------ damage
@@ -271,12 +237,6 @@ def test_an_object_under_another_name_is_not_used(folder):
     other.write_bytes(one.read_bytes())
     assert object_cache.find(other.name) is None
     assert [added(1), added(2)] == [101, 102]
-
-
-def test_a_key_whose_object_is_empty(folder):
-    key = object_cache.key_of(["x"])
-    object_cache.store(key, b"")
-    assert object_cache.find(key) is None
 
 
 # ------------------------------------------------------------ other people
@@ -588,22 +548,7 @@ def test_leftovers_are_cleared(folder):
     assert new.exists()
 
 
-def test_bounds_are_what_is_documented():
-    assert (object_cache.MOST_BYTES, object_cache.MOST_FILES) == (1 << 30, 4096)
-
-
 # ------------------------------------------------------------ many at once
-
-
-def test_threads_share_it(folder):
-    def work(i):
-        key = object_cache.key_of([str(i % 5)])
-        object_cache.store(key, str(i % 5).encode() * 1000)
-        return object_cache.find(key) == str(i % 5).encode() * 1000
-
-    with ThreadPoolExecutor(8) as pool:
-        assert all(pool.map(work, range(400)))
-    assert len(objects(folder)) == 5
 
 
 FILLER = """
