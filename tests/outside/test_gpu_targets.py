@@ -12,7 +12,7 @@ import skforge
 from skforge import CompiledForest, Schedule, Target, compile_forest
 from skforge.engine.targets import resolve_target
 from skforge.exceptions import InvalidInputError, ScheduleError, TargetError
-from skforge.gpu.defaults import default_gpu_schedules
+from skforge.gpu.defaults import default_gpu_schedules, walking_gpu_schedule
 from skforge.gpu.lowering import lower_grids
 from skforge.gpu.runtime import kernel as gpu_runtime
 from tests.exactness.checks import assert_same_bits as same_bits
@@ -126,6 +126,15 @@ def test_default_schedules_by_batch() -> None:
     for n in (first + 5 for first, _ in table if first <= 1 << 16):
         batch = np.resize(X, (n, X.shape[1]))
         _same(module.predict_raw(batch), model.predict_proba(batch), n)
+
+
+def test_rows_too_wide_for_shared_memory_are_not_cached() -> None:
+    from dataclasses import replace
+
+    wide = replace(forest("scalar"), n_features=60_000, feature_names=None)
+    assert "cache" not in repr(walking_gpu_schedule(wide, Target.cuda("sm_90")))
+    rows = np.zeros((3, 60_000), np.float32)
+    compile_forest(wide, None, "emulated").predict_raw(rows)
 
 
 # ---------------------------------------------------------------- parts

@@ -107,6 +107,15 @@ def test_races_are_reported_in_every_order(kernel: str, order: Order) -> None:
     assert f"kernels.cu:{line_of(kernel, RACES[kernel])}" in str(error.value)
 
 
+@pytest.mark.parametrize("kernel", ["no_barrier_after_load", "no_barrier_in_tree"])
+def test_a_missing_barrier_gives_a_wrong_sum_in_some_order(kernel: str) -> None:
+    right = X.reshape(4, 64).sum(1)
+    wrong = [
+        order for order in ORDERS if (sums(kernel, None, order)[:4] != right).any()
+    ]
+    assert wrong
+
+
 # ---------------------------------------------------------------- memory
 
 
@@ -137,6 +146,20 @@ def test_the_address_sanitizer_reports(kernel: str) -> None:
     assert any(
         f"kernels.cu:{line}" in str(error.value) for line in range(first, first + 8)
     )
+
+
+@pytest.mark.parametrize(
+    ("kernel", "where"),
+    [
+        ("shared_one_past", "a write to byte 512 of 512 bytes of shared memory"),
+        ("shared_one_before", "a write to byte -1 of 512 bytes of shared memory"),
+    ],
+)
+def test_a_write_beside_shared_memory_is_seen_without_a_sanitizer(
+    kernel: str, where: str
+) -> None:
+    with pytest.raises(CompilerError, match=where):
+        sums(kernel)
 
 
 @pytest.mark.parametrize("sanitize", ["address", "thread"])
@@ -194,6 +217,45 @@ def test_divergence_is_an_error_and_the_machine_goes_on(
     with pytest.raises(CompilerError, match=text.format(*lines)):
         run.launch(kernel, ONE, (64, 1, 1), 0, args)
     test_a_sum_in_shared_memory(sanitize, order)
+
+
+def test_a_lane_that_is_not_there() -> None:
+    args = pointers(X, np.zeros(64, np.int64))
+    device().launch("absent_lane", ONE, (64, 1, 1), 0, args)
+    line = line_of("absent_lane", "SKF_SHFL")
+    text = f"thread 32 reads, at the shuffle in line {line}, from thread 48, which"
+    with pytest.raises(CompilerError, match=text):
+        device().launch("absent_lane", ONE, (40, 1, 1), 0, args)
+
+
+@pytest.mark.parametrize("sanitize", [None, "address"])
+@pytest.mark.parametrize(
+    ("launch", "message"),
+    [
+        (("nowhere", ONE, ONE, 0, []), "the text has no such kernel"),
+        (
+            ("tree_sum", ONE, ONE, 0, [("i64", 1)]),
+            'it takes arguments of types "PP", not "q"',
+        ),
+        (
+            ("tree_sum", ONE, (65, 1, 1), 0, pointers(X, X.copy())),
+            "a block of 65 x 1 x 1 threads; the kernel allows 64",
+        ),
+        (
+            ("tree_sum", (1, 1 << 16, 1), ONE, 0, pointers(X, X.copy())),
+            "a grid of 1 x 65536 x 1 blocks",
+        ),
+    ],
+)
+def test_launches_that_no_gpu_takes(sanitize: Any, launch: Any, message: str) -> None:
+    with pytest.raises(CompilerError) as error:
+        device(sanitize).launch(*launch)
+    assert str(error.value) == f"Kernel {launch[0]!r}, emulated: {message}."
+
+
+def test_pointers_are_contiguous_arrays() -> None:
+    with pytest.raises(TypeError, match="given as a C-contiguous array"):
+        device().launch("tree_sum", ONE, ONE, 0, pointers(X[::2], X.copy()))
 
 
 # ---------------------------------------------------------------- launches

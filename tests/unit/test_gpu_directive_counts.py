@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import numpy as np
 import pytest
 
 from skforge.compiler.ir.lir import nodes as lir
@@ -17,7 +18,7 @@ from skforge.exceptions import ScheduleError
 from skforge.forest.forest import Forest
 from skforge.gpu.backend import BACKEND, GPU_LIR_PASSES
 from skforge.schedule.schedule import Schedule
-from tests.exactness.forests import drawn, forest
+from tests.exactness.forests import drawn, forest, forest_of, tree
 from tests.gpu_gates import Built, barriers, build, constants, of_type, ops
 from tests.gpu_gates import shared_bytes as block_bytes
 
@@ -231,6 +232,20 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ScheduleError, match="cache of rows brings"):
         build(wide, direct(64).cache("b0"))
     assert shared(build(wide, direct(16).cache("b0"))) == 16 * 2001 * 4
+
+
+def test_specialize_makes_a_case_for_each_depth() -> None:
+    random = np.random.default_rng(0)
+    made = forest_of([tree("full", depth, random) for depth in (2, 4, 3, 2, 4, 2)])
+    assert of_type(build(made, direct()).grids[0], lir.Switch) == []
+    inside = build(made, direct().specialize("tree"))
+    (switch,) = of_type(regions(inside)[0], lir.Switch)
+    assert len(switch.cases) == 3
+    assert [walks(case) for case in switch.cases] == [[]] * 3  # each knows its depth
+    # around what the block does together, it is the block's
+    cached = Schedule.preset("tahoe-splitting-shared-forest", rows=32, trees=1)
+    (outer,) = of_type(build(made, cached.specialize("t0")).grids[1], lir.Switch)
+    assert len(of_type(outer.cases[0], lir.BlockRegion)) >= 1
 
 
 # ---------------------------------------------------------------------------- walks

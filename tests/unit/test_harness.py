@@ -14,6 +14,38 @@ def test_examples_are_true():
     assert found.attempted >= 5 and not found.failed
 
 
+def test_a_sample_fills_a_slot_after_a_call_that_is_not_timed():
+    now, rows_seen = [0.0], []
+
+    def call(rows):
+        rows_seen.append(rows)
+        now[0] += 0.5
+
+    sample = harness.sampler(call, ["a", "b"], 2.0, lambda: now[0])
+    assert len(rows_seen) == harness.HABIT
+    rows_seen.clear()
+    assert sample() == 0.5
+    assert rows_seen == ["b", "a", "b", "a", "b"]
+
+
+def test_a_call_longer_than_the_slot_is_made_once_a_sample():
+    now, calls = [0.0], []
+
+    def call(rows):
+        calls.append(rows)
+        now[0] += 3.0
+
+    sample = harness.sampler(call, ["a"], 2.0, lambda: now[0])
+    assert (sample(), len(calls)) == (3.0, 3)
+
+
+def test_systems_take_turns_in_another_order_each_round():
+    order = []
+    calls = {name: lambda name=name: order.append(name) or 1.0 for name in "ab"}
+    assert harness.take_turns(calls, 3) == {"a": [1.0] * 3, "b": [1.0] * 3}
+    assert "".join(order) == "abbaab"
+
+
 @dataclass(frozen=True)
 class Cell:
     system: str

@@ -17,6 +17,7 @@ from skforge.compiler.ir.lir.nodes import (
     I64,
     U8,
     Buffer,
+    Function,
     Scalar,
     Value,
     Vec,
@@ -24,6 +25,7 @@ from skforge.compiler.ir.lir.nodes import (
 from skforge.exceptions import CompilerError
 from tests.lir_loops import for_, parallel_for
 from tests.lir_tools import run
+from tests.oracles.lir_interpreter import interpret_lir
 from tests.oracles.lir_memory import DTYPES
 
 N = Value("n", I64)
@@ -125,6 +127,38 @@ def test_what_is_undefined_stops_the_program(
     write(b)
     with pytest.raises(CompilerError) as info:
         run(b, x=np.zeros(4, np.float32))
+    assert str(info.value) == text
+
+
+@pytest.mark.parametrize(
+    ("args", "text"),
+    [
+        (
+            {"x": np.zeros(4, np.float32)},
+            "f takes ['n', 'x']; missing or unknown: ['n'].",
+        ),
+        (
+            {"n": 1, "x": np.zeros(4)},
+            "buffer x is a NumPy array of float32; got float64.",
+        ),
+        ({"n": 1, "x": [1.0]}, "buffer x is a NumPy array of float32; got list."),
+        (
+            {"n": 1, "x": np.zeros((4, 4), np.float32)[:, 1]},
+            "buffer x must be C-contiguous.",
+        ),
+        ({"n": 2**63, "x": np.zeros(4, np.float32)}, f"n={2**63} is no i64."),
+        (
+            {"n": 1, "x": np.broadcast_to(np.float32(0), (1,))},
+            "buffer x is stored to but read-only.",
+        ),
+    ],
+)
+def test_arguments_that_do_not_fit(args: dict[str, Any], text: str) -> None:
+    b = Builder()
+    b.store(X, b.const(0), b.const(0.0, F32))
+    function = Function("f", (N, X), b.finish())
+    with pytest.raises(CompilerError) as info:
+        interpret_lir(function, args)
     assert str(info.value) == text
 
 

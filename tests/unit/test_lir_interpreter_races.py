@@ -134,3 +134,13 @@ def test_who_races_is_said() -> None:
     assert race(apart, blocks=2) == (
         "element 0 was written by another block of the launch"
     )
+
+
+def test_blocks_race_for_what_another_reads() -> None:
+    def write(b: Builder, tile: Buffer) -> None:
+        region(b, (1,), lambda t: b.store(OUT, b.const(1), b.load(OUT, b.const(0))))
+
+    launch(write)
+    assert race(write, blocks=2) == (
+        "element 1 was written by another block of the launch"
+    )

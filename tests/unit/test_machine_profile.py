@@ -427,6 +427,17 @@ def test_doctor_measures_again_and_keeps_it(doctor, fake):
     assert_true(another_process().profile)
 
 
+def test_doctor_measures_a_cpu_that_skforge_knows_without_using_it(
+    doctor, fake, monkeypatch
+):
+    known = replace(TARGET, cpu="emeraldrapids")
+    monkeypatch.setattr(Target, "host", classmethod(lambda cls: known))
+    shown = doctor("--measure")
+    assert shown["profile"] == ["stored with skforge, measured on this kind of CPU"]
+    assert shown["one simple instruction"] == ["0.09", "0.18"]
+    assert machine.machine_profile(known) == GENERIC[256]
+
+
 def test_doctor_without_a_cache_keeps_nothing(doctor, fake, monkeypatch):
     monkeypatch.setenv("SKFORGE_CACHE", "off")
     shown = doctor("--measure")

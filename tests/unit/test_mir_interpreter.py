@@ -92,6 +92,21 @@ def test_apply_gives_the_sources_leaf_numbers(data: st.DataObject) -> None:
         np.testing.assert_array_equal(interpret_mir(function, hir, rows), expected)
 
 
+def test_fast_sums_depend_on_the_order_of_atomics() -> None:
+    """The shuffle is real: seeds give different roundings, all within bounds."""
+    forest = forest_of(SAMPLE * 8)
+    schedule = (
+        Schedule().parallel("tree").atomic_reduce("tree").reorder("tree", "batch")
+    )
+    hir = hir_of(forest, schedule, "fast")
+    function = stages_of(hir)["expand-walks"]
+    rows = draw_values(forest, 20)
+    results = {
+        interpret_mir(function, hir, rows, seed=seed).tobytes() for seed in range(5)
+    }
+    assert len(results) > 1
+
+
 # --- what compiled code must not do --------------------------------------------------
 
 FOREST = forest_of(SAMPLE)
@@ -242,6 +257,31 @@ def test_atomic_adds_may_meet() -> None:
     assert text.startswith("parallel iterations meet in result[0, 0] in:\n")
 
 
+def test_reading_what_others_still_write_is_refused() -> None:
+    """Summing the slots inside the loop that fills them comes too early."""
+    function = final(PARALLEL)
+    *before, loop, total = function.body
+    assert isinstance(loop, mir.Loop)
+    inside = replace(loop, body=(*loop.body, total))
+    text = refusal(replace(function, body=(*before, inside)), PARALLEL)
+    assert text.startswith("parallel iterations meet in ")
+
+
+def test_leaves_nobody_stored_are_poison() -> None:
+    schedule = Schedule().parallel("tree")
+    hir = hir_of(FOREST, schedule, "exact")
+    function = stages_of(hir)["expand-walks"]
+
+    def short(loop: mir.Loop) -> mir.Loop:
+        if loop.root == "tree":
+            return replace(loop, bounds=(mir.Bound(3),), trip_count=3)
+        return loop
+
+    shorter = replace(function, body=map_loops(function.body, short))
+    result = interpret_mir(shorter, hir, draw_values(FOREST, 3))
+    assert np.isnan(result).all()
+
+
 def test_codes_of_another_copy_are_refused() -> None:
     """Interleaved by hand: the second copy's codes replace the first's."""
     schedule = Schedule().reorder("tree", "batch").quantize("batch")
@@ -257,3 +297,11 @@ def test_codes_of_another_copy_are_refused() -> None:
     assert error_of(CompilerError, verify_mir, made, legal=True).startswith(
         'iterations of "batch" that run as one share %codes in:\n'
     )
+
+
+def test_wrong_rows_are_refused() -> None:
+    hir = hir_of(FOREST, Schedule())
+    function = stages_of(hir)["expand-walks"]
+    with pytest.raises(CompilerError) as caught:
+        interpret_mir(function, hir, np.zeros((2, 3)))
+    assert str(caught.value) == "rows must be 2-d and float32"
