@@ -197,6 +197,13 @@ def test_rows_of_very_many_forms_are_left(eager, monkeypatch):
     assert record_of(model).why == "its rows are of too many forms"
 
 
+def test_labels_in_one_column_have_the_librarys_looks(eager):
+    model = clone(MODELS["catboost"]).fit(X, Y + (X[:, 0] > 1))
+    expected = plainly(lambda m: m.predict(X), model)[0]
+    assert expected.shape == (200, 1)
+    assert unlike(warm(model, method="predict"), expected) == ""
+
+
 def test_a_model_in_a_mapped_file_is_left_without_a_complaint(eager, tmp_path, caplog):
     joblib.dump(clone(MODELS["lightgbm"]).fit(X, Y), tmp_path / "model.joblib")
     model = joblib.load(tmp_path / "model.joblib", mmap_mode="r")

@@ -182,6 +182,29 @@ def test_forms_of_rows_are_compared_before_they_are_timed(benchmarks):
     assert all(cell.ratio > 0 for cell in found)
 
 
+def test_starts_of_processes_are_put_together(benchmarks):
+    cold = benchmarks["cold_start"]
+    runs = [
+        {
+            "seconds": {"numpy": 0.05, "imports": a, "load": 0.002, "first": b}
+            | {"last": 4e-6},
+            "bytes": {"rss": 3 << 20},
+            "answers": {"dtype": "float32", "values": [0.1, 2.5]},
+        }
+        for a, b in ((0.1, 0.3), (0.2, 0.1), (0.9, 0.2))
+    ]
+    found = cold.answers(runs[0])
+    assert found.dtype == np.float32
+    assert cold.agreement(found, np.float32([0.1, 2.5])) == "same bits"
+    assert cold.agreement(found + 1, found) == "differ by 1.0e+00"
+    start = cold.put_together(cold.Start("m", "skforge", answers="same bits"), runs)
+    start.file_bytes = 3 << 19
+    # The total is the median of totals, not the total of medians.
+    assert start.seconds["total"] == pytest.approx(0.452)
+    cells = "50.0 | 200.0 | 2.0 | 200.0 | **452** | 1,152 | 4.0 | 3 | – | – | 1.5"
+    assert " | ".join(cold.row(start)) == f"skforge | {cells} | same bits"
+
+
 def test_a_process_that_starts_answers_and_counts(benchmarks, monkeypatch, tmp_path):
     system = "skforge, empty cache"
     cold, training = benchmarks["cold_start"], benchmarks["cold_start"].training

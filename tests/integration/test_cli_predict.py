@@ -88,6 +88,24 @@ def test_printed_csv_has_the_bits_of_python(run, files, method):
     assert head == names[method]
 
 
+@pytest.mark.parametrize("ending", ["csv", "parquet", "npy"])
+def test_every_format_holds_the_same(run, files, tmp_path, ending):
+    path = tmp_path / f"out.{ending}"
+    given = files / ("rows.npy" if ending == "npy" else "rows.csv")
+    code, out, err = run(files / "model.json", given, "--contribs", "-o", path)
+    assert (code, out) == (0, "")
+    assert err.startswith(f"saved {path}: 60 rows, 4 columns in ")
+    fast = plain(files / "model.json").fit(rows(files))
+    expected = fast.predict_contribs(rows(files))
+    if ending == "npy":
+        found = np.load(path)
+    else:
+        table = (pd.read_csv if ending == "csv" else pd.read_parquet)(path)
+        assert list(table) == [f"contribution_{name}" for name in (*NAMES, "bias")]
+        found = table.to_numpy(np.float32)
+    assert found.tobytes() == expected.tobytes()
+
+
 def test_saved_models_and_labels_that_are_texts(run, files, tmp_path):
     model, given = files / "words.skforge", files / "full.csv"
     labels = skforge.load(model).predict(pd.read_csv(given)).tolist()

@@ -300,6 +300,12 @@ def test_background_rows_beside_shap(name):
         np.testing.assert_allclose(pairs.sum(axis=2), found, rtol=0, atol=1e-6)
 
 
+def test_all_background_rows_count():
+    model = forest()
+    explainer = TreeExplainer(model, X)
+    np.testing.assert_allclose(explainer.expected_value, model.predict(X).mean())
+
+
 @pytest.mark.parametrize("name", ["forest", "XGBoost of three"])
 def test_what_is_compiled_already(name, tmp_path):
     model = MODELS[name]()
@@ -344,6 +350,13 @@ def test_names_and_kinds_of_rows():
     assert none.shape == (0, 4)
     classes = TreeExplainer(forest(RandomForestClassifier, CLASSES))
     np.testing.assert_array_equal(classes.shap_values(X[3]), classes.shap_values(X)[3])
+
+
+def test_threads_do_not_change_a_bit():
+    model = forest()
+    one, two = TreeExplainer(model), TreeExplainer(model, n_jobs=2)
+    np.testing.assert_array_equal(one.shap_values(X), two.shap_values(X))
+    assert two.model.n_jobs == 2
 
 
 def test_pipelines_explain_the_columns_that_their_trees_get():

@@ -23,6 +23,7 @@ from skforge import CompiledForest
 from skforge.prediction.predictor import ForestPredictor
 from tests import kinds
 from tests.comparing import refusal
+from tests.plain import plain
 from tests.sklearn_rows import same_bits as assert_same
 
 X = kinds.X.astype(np.float32)
@@ -114,6 +115,28 @@ def test_an_entry_is_there_for_every_method_that_can_have_one(name):
     assert entries(wrapped(name)) == ENTRIES[name]
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("xgboost of two", "xgboost of three", "lightgbm of names", "hist of names"),
+        *("lightgbm of three", "gb of odd", "hist of odd", "gb of names"),
+        *("adaboost of names", "adaboost of odd", "forest of two", "forest of three"),
+        "xgboost, softmax",
+    ],
+)
+def test_probabilities_lie_in_memory_as_the_sources(name):
+    model = plain(source(name)).fit(X)
+    model.warm_up([1, 2, 9, 64])
+    for n in (1, 2, 9, 64):
+        for first in range(0, len(X) - n, 50):
+            part = X[first : first + n]
+            found, own = model.predict_proba(part), source(name).predict_proba(part)
+            assert_same(found, own)
+            assert found.flags.c_contiguous == own.flags.c_contiguous
+            assert found.flags.f_contiguous == own.flags.f_contiguous
+            assert_same(found, entry_calls(model)["predict_proba"](part))
+
+
 @pytest.mark.parametrize("form", ["booster", "file"])
 @pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
 def test_boosters_and_files(library, form, tmp_path):
@@ -145,6 +168,19 @@ def test_decision_functions_are_entries():
             assert_same(model.decision_function(one), own.decision_function(one))
         assert model.__dict__["_predictor"].entries["decision_function"] is not None
         assert inspect.isbuiltin(model.decision_function.__func__)
+
+
+def test_scores_of_isolation_forests_are_entries():
+    model, own = wrapped("isolation"), source("isolation")
+    model.score_samples(X[:1]), model.decision_function(X[:1])
+    scores = model.__dict__["_predictor"].entries["score_samples"]
+    decide = model.__dict__["_predictor"].entries["decision_function"]
+    rows = np.random.default_rng(3).standard_normal((300, X.shape[1])) * 3
+    rows = rows.astype(np.float32)
+    for part in (rows, *(rows[k : k + 1] for k in range(60)), rows[:7], rows[:8]):
+        assert_same(scores(part), own.score_samples(part))
+        assert_same(decide(part), own.decision_function(part))
+    assert inspect.isbuiltin(model.score_samples.__func__)
 
 
 # ------------------------------------------------- what the source says, it still says

@@ -112,6 +112,28 @@ def call(first: SimpleNamespace, **given) -> None:
     first.run.main(**{**usual, "plan_only": False, "report": False, **given})
 
 
+def test_searches_are_held_to_all_of_table_5(first) -> None:
+    times = {"0": {"512": 4e-6}, "7": {"512": 2e-6}}
+    lines = {
+        "Table 5, m, 0": {"result": {"seconds": times}},
+        "Algorithm 1, m, 512 rows": {
+            "result": {"seconds": {"512": 3e-6}, "taken": 9.5}
+        },
+    }
+    text = "\n".join(first.report._searches(lines))
+    assert "| m | 512 rows | Algorithm 1 | 3.0 | 2.0 | 1.50 | 9.5 |" in text
+
+
+def test_counters_are_read_from_csv(first) -> None:
+    name, metric = "Kernel Name", first.stages.METRICS[0]
+    text = (
+        f'==PROF== Connected\n"ID","{name}","{metric}","other"\n'
+        '"","","ns",""\n"0","predict_0","1,234","5"\n'
+    )
+    assert first.stages.counted(text) == [{name: "predict_0", metric: "1,234"}]
+    assert first.stages.counted("==ERROR== no permission") == []
+
+
 def test_packed_models_are_read_without_their_library(
     first, monkeypatch, tmp_path
 ) -> None:

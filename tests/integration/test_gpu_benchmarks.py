@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -123,6 +124,90 @@ def test_a_bit_that_differs_is_an_error(gpu, capsys) -> None:
     assert "m: skforge differs" in capsys.readouterr().out
 
 
+def cell(system: str, rows: int, where: str, seconds: float, **more: Any) -> dict:
+    known = {"kernel": None, "ratio": None, "kernel_ratio": None, "reason": None}
+    return {**known, "system": system, "rows": rows, "where": where} | {
+        "seconds": seconds,
+        **more,
+    }
+
+
+def test_the_crossover_holds_for_all_that_follow(gpu) -> None:
+    on_cpu = gpu.tables.ON_CPU
+    times = {1: (9, 1), 8: (1, 2), 64: (4, 3), 512: (4, 30), 4096: (5, 200)}
+    cells = []
+    for rows, (ours, theirs) in times.items():
+        cells.append(cell("skforge", rows, "host", ours))
+        cells.append(cell(on_cpu, rows, "host", theirs))
+    assert gpu.tables.crossover({"cells": cells}) == 512
+    assert gpu.tables.crossover({"cells": cells[:2]}) is None
+
+
+def test_random_models_are_averaged_over_depths(gpu) -> None:
+    results = [
+        {
+            "model": f"synthetic-100x8-{depth}",
+            "cells": [cell("nvforest", 512, "device", 1.0, kernel_ratio=ratio)],
+        }
+        for depth, ratio in ((6, 2.0), (8, 8.0))
+    ]
+    grid = gpu.tables.random_grid(results, ("nvforest",), "kernel_ratio", 512)
+    assert grid == {(100, 8): pytest.approx(4.0)}
+
+
+def test_kernels_are_timed_by_events_behind_one_that_spins(gpu, monkeypatch) -> None:
+    done: list[Any] = []
+
+    class Event:
+        def record(self) -> None:
+            done.append("event")
+
+        def synchronize(self) -> None:
+            done.append("wait")
+
+    class RawKernel:
+        def __init__(self, text: str, name: str) -> None:
+            assert f"void {name}(" in text
+
+        def __call__(self, grid, block, args) -> None:
+            done.append("spin")
+
+    facts = {"name": b"GPU", "multiProcessorCount": 132, "totalGlobalMem": 1 << 37}
+    runtime = SimpleNamespace(
+        free=lambda pointer: None,
+        getDeviceProperties=lambda number: facts,
+        driverGetVersion=lambda: 13000,
+        runtimeGetVersion=lambda: 13000,
+    )
+    device = SimpleNamespace(
+        id=0, compute_capability="90", synchronize=lambda: done.append("idle")
+    )
+    cuda = SimpleNamespace(
+        Device=lambda: device,
+        runtime=runtime,
+        Event=Event,
+        get_elapsed_time=lambda first, last: 3.0,
+    )
+    fake = SimpleNamespace(
+        cuda=cuda,
+        RawKernel=RawKernel,
+        asarray=np.asarray,
+        asnumpy=np.asarray,
+        __version__="0",
+    )
+    monkeypatch.setitem(sys.modules, "cupy", fake)
+    from benchmarks.gpu.devices import clock_of
+
+    clock = clock_of("cuda")
+    assert clock.facts()["arch"] == "sm_90" and clock.facts()["kernels_queued"]
+    done.clear()
+    taken = clock.kernel_seconds(lambda: done.append("call"), 3)
+    assert taken == pytest.approx(1e-3)
+    after = done[done.index("spin") :]
+    assert after == ["spin", "event", "call", "call", "call", "event", "wait"]
+    assert clock.get(clock.put(np.ones(2))).sum() == 2
+
+
 # ---------------------------------------------------------------- other systems
 
 
@@ -137,6 +222,24 @@ def test_strategies_are_timed_on_a_device_and_kept(gpu, monkeypatch, tmp_path) -
     assert set(times) == {"skforge", *strategies.PRESETS}
     assert all(len(values) == 2 for values in times.values())
     assert all(x > 0 for values in times.values() for x in values)
+
+
+def test_a_system_has_the_fastest_of_its_strategies(gpu) -> None:
+    from benchmarks.gpu import random_models, strategies
+
+    times = {name: [8e-6, None] for name in strategies.PRESETS}
+    times |= {"tahoe-shared-data": [4e-6, None], "skforge": [2e-6, 1e-6]}
+    record = {"model": MODEL, "batches": [512, 4096], "times": times}
+    (found,) = random_models.speedups([record], "Tahoe")
+    assert found == {"model": MODEL, "rows": 512, "ratio": pytest.approx(2.0)}
+    assert random_models.grid([found], 512) == {(12, 6): pytest.approx(2.0)}
+    assert random_models.winners([record], 512) == {"tahoe-shared-data": 1}
+    assert not random_models.winners([record], 4096)
+    real = {"batches": list(random_models.REAL_BATCHES), "model": "real"}
+    real["times"] = {name: [1e-6] * 6 for name in times}
+    known = {"picture": "gpu-random.png", "real": ["real"]}
+    text = random_models.page({**known, "models": [record, real]})
+    assert "| RAPIDS | **4.00** (4.00–4.00) | – |" in text
 
 
 def test_random_models_are_files_of_xgboost_made_without_it(

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
@@ -167,6 +168,11 @@ def test_where_it_is(monkeypatch):
     assert object_cache.directory() is None
 
 
+def test_a_home_in_its_place_is_expanded(monkeypatch):
+    monkeypatch.setenv("SKFORGE_CACHE_DIR", "~/x")
+    assert object_cache.directory() == str(Path.home() / "x")
+
+
 # ------------------------------------------------------------ damage
 
 
@@ -237,6 +243,12 @@ def test_an_object_under_another_name_is_not_used(folder):
     other.write_bytes(one.read_bytes())
     assert object_cache.find(other.name) is None
     assert [added(1), added(2)] == [101, 102]
+
+
+def test_a_key_whose_object_is_empty(folder):
+    key = object_cache.key_of(["x"])
+    object_cache.store(key, b"")
+    assert object_cache.find(key) is None
 
 
 # ------------------------------------------------------------ other people
@@ -546,6 +558,17 @@ def test_leftovers_are_cleared(folder):
     object_cache.evict(folder)
     assert not old.exists()
     assert new.exists()
+
+
+def test_threads_share_it(folder):
+    def work(i):
+        key = object_cache.key_of([str(i % 5)])
+        object_cache.store(key, str(i % 5).encode() * 1000)
+        return object_cache.find(key) == str(i % 5).encode() * 1000
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(work, range(400)))
+    assert len(objects(folder)) == 5
 
 
 # ------------------------------------------------------------ many at once

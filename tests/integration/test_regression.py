@@ -13,14 +13,49 @@ import numpy as np
 import pytest
 
 from benchmarks import regression
-from benchmarks.regression import Line
+from benchmarks.regression import Comparison, Line, report, worse
 from skforge import load_forest
 
 pytest.importorskip("xgboost")
 from executed import executed
+from regression_worker import calls_of
 from sklearn.tree import DecisionTreeRegressor
 
 ROOT = Path(__file__).parents[2]
+
+
+LINES = [
+    Line("a", 1, "code bytes", 100, 103),
+    Line("a", 1, "model bytes", 100, 101),
+    Line("b", 1, "code bytes", 100, 50),
+    Line("b", 64, "Python calls", 0, 2),
+    Line("a", 1, "µs a call", 2.0, 3.0, True),
+]
+
+
+def test_counts_that_grew_are_worse_and_times_are_apart():
+    assert [(line.model, line.ratio) for line in worse(LINES, 0.02)] == [
+        ("b", float("inf")),
+        ("a", 1.03),
+    ]
+    assert worse(LINES, 0.02, times=True) == [LINES[-1]]
+    assert Line("a", 1, "code bytes", 0, 0).ratio == 1.0
+
+
+def test_the_report_names_what_got_worse():
+    found = Comparison(LINES, ["a, 1 rows: 3 of 4 values"], {"GPU": "no nvdisasm"})
+    text = report(found, "old", "new", 0.02, 0.1)
+    assert text.startswith(
+        "## new by old\n\n"
+        "**Answers differ, or are missing**\n\n"
+        "- a, 1 rows: 3 of 4 values\n\n"
+        "Counts that got worse, by more than 2%:\n\n"
+    )
+    assert "| a | 1 | code bytes | 100 | 103 | **1.030** |" in text
+    assert "| a | 1 | µs a call | 2.00 | 3.00 | **1.500** |" in text
+    assert "model bytes | 100" not in text
+    assert "| code bytes | 2 | 0.500 | 0.765 | 1.030 |" in text
+    assert text.endswith("Not compared – GPU: no nvdisasm")
 
 
 class Told:
@@ -58,6 +93,11 @@ def test_only_what_both_count_is_compared():
     lines = regression._counted(model, 8, remotes, left_out)
     assert lines == [Line("m", 8, "x", 2, 3)]
     assert left_out == {"y": "none (base, m)"}
+
+
+def test_calls_of_python_and_c_are_counted():
+    assert calls_of(lambda: None) == 0
+    assert calls_of(lambda: len(str(abs(-1)))) == 2  # str is a type, not a call
 
 
 @pytest.mark.slow

@@ -22,6 +22,7 @@ from skforge.engine import by_round, targets
 from skforge.exceptions import SourceNeededError, UnsupportedModelError
 from skforge.forest.rounds import BoostingRounds
 from skforge.frontends.xgboost.model import _parallel_trees
+from skforge.modules import methods
 from skforge.modules.auto import AutoModule
 from skforge.modules.compiled import compile_forest
 from skforge.schedule.schedule import Schedule
@@ -371,6 +372,11 @@ def test_ranges_of_rounds_are_read_as_xgboost_reads_them() -> None:
         same(fast.predict(GAPS, iteration_range=two), wanted, two)
 
 
+def test_no_rounds_have_no_stages() -> None:
+    model = xgb.XGBRegressor(n_estimators=0).fit(X, SCORE)
+    assert list(plain(model).fit(X[:50]).staged_predict(X)) == []
+
+
 def test_catboosts_stages(tmp_path: Any) -> None:
     for kind in ("binary", "classes", "poisson"):
         model, _ = boosted("catboost", kind)
@@ -468,6 +474,15 @@ def test_what_has_no_rounds() -> None:
         _parallel_trees(np.array(s), 2) for s in ([0], [0, 2], [0, 4, 8], [0, 2, 6])
     ]
     assert steps == [0, 0, 2, -1]
+
+
+def test_rows_on_a_gpu_have_no_stages(monkeypatch: Any) -> None:
+    _, module = boosted("xgboost", "regression")
+    monkeypatch.setattr(methods, "is_device_array", lambda X: True)
+    assert refusal(InvalidInputError, module.staged_predict, X) == (
+        "predictions after each round need rows in host memory, but these are on a "
+        "GPU; pass a NumPy array."
+    )
 
 
 def test_the_model_answers_if_skforge_is_off(monkeypatch: Any) -> None:

@@ -6,6 +6,7 @@ import copy
 import inspect
 import logging
 import pickle
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -164,6 +165,16 @@ def test_answers_agree_in_every_form_of_rows(name, monkeypatch, said):
     assert counts(fast, "different") == (0, 0)
 
 
+def test_calls_with_arguments_agree(monkeypatch, said):
+    module = pytest.importorskip("xgboost")
+    monkeypatch.setenv("SKFORGE_CHECK", "1")
+    model = module.XGBClassifier(n_estimators=4, max_depth=3).fit(FRAME, Y)
+    fast = plain(model).fit(FRAME)
+    fast.predict(FRAME, iteration_range=(0, 2))
+    fast.predict(FRAME, output_margin=True)  # the model itself answers
+    assert counts(fast, "checked") == (2, 600) and said == []
+
+
 def test_a_model_changed_after_fit_is_counted_and_its_first_difference_logged(
     checked, said
 ):
@@ -235,6 +246,18 @@ def test_a_broken_kernel_is_caught(monkeypatch, said):
     assert said[0].startswith(text + f"Row 7: skforge gives {second[7].tolist()!r}")
 
 
+def test_a_broken_entry_is_caught(checked, said, monkeypatch):
+    checked.predict(X[:3])
+    right = checked.predict(X[:3])
+    predictor = checked._predictor
+    monkeypatch.setattr(
+        type(predictor), "method", lambda *_: lambda owner, X: right[::-1].copy()
+    )
+    wrong = right[::-1] != right
+    assert np.array_equal(checked.predict(X[:3]), right[::-1])
+    assert counts(checked, "different") == (int(wrong.any()), int(wrong.sum()))
+
+
 def test_shapes_dtypes_signs_and_nan_count(checked, said, monkeypatch):
     answers = iter(
         [np.zeros((3, 2), "f4"), np.zeros(3), np.zeros((3, 2)), -np.zeros((3, 2))]
@@ -270,6 +293,21 @@ def test_an_exception_of_the_model_changes_nothing(checked, said, monkeypatch):
     assert "RuntimeError: no memory" in said[0] and len(said[0]) < 1200
 
 
+def test_a_broken_handler_of_logs_changes_nothing(checked):
+    class Broken(logging.Handler):
+        def handle(self, record):
+            raise OSError("disk full")
+
+    logger, handler = logging.getLogger("skforge"), Broken()
+    mistaken(checked)
+    logger.addHandler(handler)
+    try:
+        checked.predict_proba(X)
+    finally:
+        logger.removeHandler(handler)
+    assert counts(checked, "different")[0] == 1
+
+
 def test_calls_that_raise_are_not_compared(checked, said):
     for bad in (X[:, :3], np.full((1, 6), np.inf), [["x"] * 6]):
         with pytest.raises((TypeError, ValueError)):
@@ -277,6 +315,12 @@ def test_calls_that_raise_are_not_compared(checked, said):
     for call in (checked.predict, CompiledForest.predict):
         with pytest.raises(TypeError):
             call()
+    assert counts(checked, "checked") == (0, 0) and said == []
+
+
+def test_mappings_without_pandas_are_not_compared(checked, said, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    assert checked.predict(EVERY_FORM["dicts"]).shape == (3,)
     assert counts(checked, "checked") == (0, 0) and said == []
 
 
@@ -308,6 +352,16 @@ def test_a_share_of_calls_is_compared(share, monkeypatch, said):
     assert calls == rows and abs(calls - 2000 * share) <= 2
     assert sum(fast.counters()[route]["calls"] for route in ROUTES) == 2000
     assert said == []
+
+
+def test_no_period_of_calls_escapes_the_sample(monkeypatch):
+    """Every n-th call, such as a health check, is compared about as often as others."""
+    monkeypatch.setenv("SKFORGE_CHECK", "0.01")
+    from skforge.prediction.shadow import _GOLDEN
+
+    taken = np.arange(200_000) * _GOLDEN % 1 < 0.01
+    for period in (2, 3, 5, 7, 10, 16, 60, 100, 144):
+        assert 0.007 < taken[::period].mean() < 0.013
 
 
 def test_threads_lose_no_comparison(checked):
@@ -428,6 +482,14 @@ def test_a_file_in_the_cache_does_not_pass_off_by(tmp_path, monkeypatch):
         skforge.load(tmp_path / "m.skforge").predict(X[:1])
 
 
+def test_files_of_libraries_have_no_model_to_ask(tmp_path, monkeypatch, said):
+    module = pytest.importorskip("xgboost")
+    module.XGBClassifier(n_estimators=3).fit(X, Y).save_model(tmp_path / "m.ubj")
+    monkeypatch.setenv("SKFORGE_CHECK", "1")
+    plain(tmp_path / "m.ubj").fit(X).predict(X)
+    assert len(said) == 1 and "compiled from a file" in said[0]
+
+
 def test_other_reductions_are_not_compared(monkeypatch, said):
     monkeypatch.setenv("SKFORGE_CHECK", "1")
     fast = CompiledForest(forest(), tuning="off", reduction="fast").fit(FRAME)
@@ -456,6 +518,15 @@ def test_copies_and_pickles_read_the_environment_anew(checked, monkeypatch, said
     checked.predict_proba(X)  # is compared until it is fitted again
     assert counts(checked, "checked") == (2, 600)
     assert checked.fit(FRAME).counters().keys() == {*ROUTES}
+
+
+def test_a_method_bound_before_the_first_call_is_compared(checked):
+    fresh = pickle.loads(pickle.dumps(checked))
+    assert "_predictor" not in vars(fresh)
+    bound = fresh.predict
+    for _ in range(3):
+        bound(X)
+    assert counts(fresh, "checked") == (3, 900)
 
 
 @pytest.fixture(scope="module")

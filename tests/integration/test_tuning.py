@@ -11,7 +11,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.model_selection import GridSearchCV
 
 import skforge
-from skforge import CompiledForest
+from skforge import CompiledForest, Schedule
 from skforge import config as _config
 from skforge.tuning import Random, ScheduleSpace, Tuner, TuningResult
 
@@ -55,6 +55,11 @@ def test_an_estimator_with_a_tuner_is_cloned(tuned):
     again = clone(tuned)
     assert again.tuning.strategy == Random(6)
     assert not hasattr(again, "tuning_result_")
+
+
+def test_a_schedule_given_by_hand_is_not_searched():
+    compiled = CompiledForest(MODEL, schedule=Schedule(), tuning="random").fit(X)
+    assert compiled.tuning_result_ is None
 
 
 @pytest.mark.filterwarnings("ignore::skforge.exceptions.TuningWarning")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from skforge.compiler.target import Target
@@ -35,6 +36,27 @@ def benchmarks(monkeypatch):
         if file and Path(file).parent == FOLDER:
             monkeypatch.delitem(sys.modules, name)
     return found
+
+
+def test_matrices_say_what_a_carried_schedule_loses(benchmarks):
+    plots = benchmarks["tuning_plots"]
+    times = [{"a": 1.0, "b": 3.0}, {"a": 4.0, "b": 2.0}, {"c": 1.0}]
+    (whole,) = plots.wholes_of({("model", "host"): times})
+    assert whole.legal == 2 and whole.best.tolist() == [1.0, 2.0, 1.0]
+    made = plots.slowdowns(list(whole.seconds.T))
+    assert made[0, 1] == 3.0 and made[1, 0] == 2.0
+    assert np.isnan(made[0, 2]) and np.isnan(made[2, 0])
+    assert (np.diag(made) == 1.0).all()
+
+
+def test_a_point_that_another_gpu_lacks_gives_way_to_the_next(benchmarks):
+    plots = benchmarks["tuning_plots"]
+    nan = np.nan
+    first, other = np.array([1.0, 2.0, nan, 3.0]), np.array([nan, 6.0, 3.0, 4.0])
+    assert plots.carried(first, other) == 2.0
+    assert plots.carried(first, first) == 1.0
+    found = plots.slowdowns([first, other])
+    np.testing.assert_array_equal(found, [[1.0, nan], [nan, 1.0]])
 
 
 def test_figures_are_drawn_of_all_machines(benchmarks, tmp_path):
@@ -71,6 +93,19 @@ def test_a_sweep_times_each_code_once_and_nothing_again(
     assert again.times(4) == times
 
 
+def test_made_up_slowdowns_are_reported_by_strategy(benchmarks):
+    module = benchmarks["tuning"]
+    rows = [
+        {"model": "a", "target": "host", "batch": 1, "strategy": name,
+         "slowdown": slowdown, "alone": slowdown, "seconds": seconds, "tried": 3}
+        for name, slowdown, seconds in (("quick", 1.25, 0.5), ("exhaustive", 1.0, 50.0))
+    ]  # fmt: skip
+    known = {"points": 1373, "legal": [1203, 1203], "budget": 2.0}
+    text = module.page({**known, "rows": rows})
+    assert "| quick | 1.250 | 1.25 |  |  | 1.250 | 0% | 0.50 | 1/100 | 3 |" in text
+    assert "1,373 points: 1,203 to 1,203 of them" in text
+
+
 def test_rivals_of_the_defaults_are_timed_where_they_are_missing(benchmarks):
     module, target = benchmarks["default_choices"], Target.host()
     forest = drawn(5, 3)
@@ -82,6 +117,24 @@ def test_rivals_of_the_defaults_are_timed_where_they_are_missing(benchmarks):
     assert seconds == found[16][own] == slowdown * min(found[16].values())
     assert words.startswith(module.in_short(module.default(forest, target, 16)))
     assert list(module.timed(sample, target, [])) == []
+
+
+def test_defaults_that_take_longer_with_more_rows_are_listed(benchmarks):
+    module, names = benchmarks["default_choices"], ("few", "many")
+    taken = {(n, "host", 64): (1e-6 * 64, f"lanes of {n} | best") for n in names}
+    taken |= {("few", "host", 8): (3e-6 * 8, "rows | best")}
+    taken |= {("many", "host", 512): (1.25e-6 * 512, "tiles | best")}
+    grown = module.growth(taken)
+    assert grown == {
+        ("few", "host", 64): (pytest.approx(1 / 3), "rows, 8 rows | lanes of few"),
+        ("many", "host", 512): (pytest.approx(1.25), "lanes of many, 64 rows | tiles"),
+    }
+    cells = [[*key, *value] for key, value in grown.items()]
+    document = {"machine": module.machine(), "cpus": {"host": "here"}, "loss": []}
+    text = module.page({**document, "growth": cells})
+    assert "In 1 of 2 cells" in text
+    assert "| many | host | 512 | 1.25 | lanes of many, 64 rows | tiles |" in text
+    assert "| few |" not in text
 
 
 @pytest.mark.parametrize("figure", ["fig2", "fig5", "fig12"])

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from benchmarks.gpu.gpu_sass import innermost, kernels_of
 from skforge.exceptions import CompilerError, TargetError
 from skforge.gpu.runtime.compilers import cubin_resources, hip_resources
 from tests.gpu_binary import compile_text
@@ -51,3 +52,29 @@ def test_what_amd_uses_is_not_known_without_msgpack(monkeypatch):
     monkeypatch.setitem(sys.modules, "msgpack", None)
     with pytest.raises(TargetError, match="pip install msgpack"):
         hip_resources(b"")
+
+
+SASS = """\
+//--------------------- .text.walk           --------------------------
+.text.walk:
+        /*0000*/                   S2R R0, SR_TID.X ;
+.L_x_1:
+        /*0010*/                   IADD3 R1, R1, 0x1, RZ ;
+.L_x_2:
+        /*0020*/                   LDS R2, [R1] ;
+        /*0030*/               @P2 BRA `(.L_x_2) ;
+        /*0040*/               @P1 BRA `(.L_x_2) ;
+        /*0050*/               @P0 BRA `(.L_x_1) ;
+        /*0060*/                   EXIT ;
+.L_x_3:
+        /*0070*/                   BRA `(.L_x_3);
+        /*0080*/                   NOP;
+//--------------------- .debug           --------------------------
+        /*0000*/                   NOP;
+"""
+
+
+def test_innermost_loops():
+    (lines,) = kernels_of(SASS).values()
+    (loop,) = innermost(lines)
+    assert (loop.first, loop.last, loop.instructions) == (2, 4, 3)
