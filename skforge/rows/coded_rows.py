@@ -205,7 +205,9 @@ class CodedRows(PlainRows):
 
     def _table(self, X: Any) -> ReadArray | None:
         read = super()._table(X)
-        encoded = None if read is None else self._encoded(*read, read[0])
+        if read is None or not self._takes_kinds(self._kinds_of(X), read[0]):
+            return None
+        encoded = self._encoded(*read, read[0])
         if encoded is None or not self._large or self._with_large(encoded[0], X):
             return encoded
         return None

@@ -218,8 +218,6 @@ class PlainRows:
         kinds = self._kinds_of(X)
         if self._r.compares != "sklearn" and not _REFUSED.isdisjoint(kinds):
             return None  # the source may refuse it, although it holds numbers
-        if not self._takes_kinds(kinds, values):
-            return None
         if self._r.compares == "equal":  # it reads column by column
             whole = [*map(_is_whole, kinds)]
             if any(whole) and frames.has_large(values[:, whole]):
@@ -228,9 +226,6 @@ class PlainRows:
         warning = self.warning_of(X, names)
         rows = np.ascontiguousarray(values, self._r.dtype)
         return None if warning is None else (rows, warning)
-
-    def _takes_kinds(self, kinds: list[Any], values: Array) -> bool:
-        return True
 
     def _kinds_of(self, table: Any) -> list[Any]:
         polars = frames.kind_of(table) == "polars"
