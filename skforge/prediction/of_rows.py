@@ -136,9 +136,7 @@ class OfRows:
 
         None if only the model reads these rows; without it, raise an error.
         """
-        rows = None
-        if method != "apply":  # for which some libraries take fewer rows
-            rows = self.source.taken(known or self.source.read(X))
+        rows = self.source.taken(known)
         return self.source.rows(X, method) if rows is None else rows
 
     def are_on_device(self, X: Any) -> bool:

@@ -396,7 +396,10 @@ class Source:
         return rows
 
     def tried(self, X: Any, method: str) -> Any:
-        return self.origin.tried(self, X, method)
+        rows = None
+        if method != "apply":  # for which some libraries take fewer rows
+            rows = self.taken(self.read(X))
+        return self.origin.tried(self, X, method) if rows is None else rows
 
     def _rows(self, X: Any, method: str) -> Any:
         return self.taken(self.read(X))

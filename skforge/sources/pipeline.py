@@ -34,7 +34,7 @@ from skforge.frontends.pipeline.transformers import (
 from skforge.outputs.steps import Refused
 from skforge.rows import forms
 from skforge.rows.pipeline_rows import PipelineRows
-from skforge.rows.plain import ReadArray, Reading
+from skforge.rows.plain import Reading
 from skforge.runtime.mapping_values import ColumnRule
 from skforge.runtime.mappings import MappingColumns, without_names
 from skforge.sources import base
@@ -525,9 +525,6 @@ class PrefixedSource(base.Source):
             raise
         return Prepared(rows)
 
-    def takes(self, X: Array) -> bool:
-        return self._last.takes(X)
-
     def columns(self) -> MappingColumns | None:
         reader = first_reader(self._before)
         if reader is None:
@@ -541,9 +538,6 @@ class PrefixedSource(base.Source):
         if first is reader:  # no function reads the columns that it drops
             rules = tuple(rules[column] for column in _used_columns(first))
         return replace(columns, rules=rules, ignores=True)
-
-    def read(self, X: Any) -> ReadArray | None:
-        return self._last.read(X.rows) if type(X) is Prepared else None
 
     def form(self, X: Any) -> Any:
         return self._last.form(X.rows) if type(X) is Prepared else None

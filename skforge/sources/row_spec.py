@@ -46,8 +46,7 @@ def row_spec(model: Any) -> RowFacts:
     used: set[int] = set()
     texts: dict[int, set[str]] = {}
     _look(inner, range(width), used, texts)
-    known = int(width), names, frozenset(used), texts
-    return RowFacts(*known, steps=True, whole=True)
+    return RowFacts(int(width), names, frozenset(used), texts, steps=True, whole=True)
 
 
 def _of_source(source: Source, names: tuple[str, ...] | None) -> RowFacts:

@@ -52,8 +52,6 @@ _NODES: dict[str, Callable[[Any, Sequence[Node]], Node]] = {
 #: Attributes with a transformer of targets, or encoders of labels.
 _HELPERS = ("transformer_", "le_", "label_binarizer_")
 
-#: How strict entries are, from least to most: the last one takes nothing.
-
 
 @base.register
 class WrapperSource(base.Source):
@@ -112,14 +110,12 @@ class WrapperSource(base.Source):
         self._take_what_all_take()
 
     def _take_what_all_take(self) -> None:
-        readers = self._readers
-        facts = of_all([reader.facts for reader in readers])
-        said = {reader.warning for reader in readers}
+        facts = of_all([reader.facts for reader in self._readers])
+        said = {reader.warning for reader in self._readers}
         quiet = said == {""} or (len(said) == 1 and not self._constants)
-        direct = quiet and facts.direct
         self.facts = replace(
             facts,
-            direct=direct,
+            direct=quiet and facts.direct,
             on_device=not self.forest.is_encoded,
             has_forms=bool(self._pipelines),
         )
