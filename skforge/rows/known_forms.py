@@ -77,21 +77,20 @@ def of_table(
     values_of: Callable[[Any], Array | None], whole: list[bool], dtype: Any
 ) -> ReadForm:
     """Return what reads tables; columns that are ``whole`` must fit in float64."""
-    return partial(_table, values_of, whole if any(whole) else None, dtype)
+    check = any(whole)
 
+    def further(X: Any) -> Array | None:
+        values = values_of(X)
+        if values is None or not len(values) or not frames.is_plain(values.dtype):
+            return None
+        if check:
+            with np.errstate(all="ignore"):  # missing values
+                if frames.has_large(values[:, whole]):
+                    return None
+        one = len(values) == 1 and values.dtype in _FLOATS
+        return values if one else _cast(values, dtype)
 
-def _table(
-    values_of: Callable[[Any], Array | None], whole: Any, dtype: Any, X: Any
-) -> Array | None:
-    values = values_of(X)
-    if values is None or not len(values) or not frames.is_plain(values.dtype):
-        return None
-    if whole is not None:
-        with np.errstate(all="ignore"):  # missing values
-            if frames.has_large(values[:, whole]):
-                return None
-    one = len(values) == 1 and values.dtype in _FLOATS
-    return values if one else _cast(values, dtype)
+    return further
 
 
 def of_source(read: Callable[[Any], Any], most: int, said: str, X: Any) -> ReadForm:

@@ -198,7 +198,7 @@ def test_ordinary_rows_of_histogram_boosting_are_not_checked_again(tmp_path) -> 
     assert readers_of(fast, forms.framed(frame.to_numpy(float))) == "_one_block"
     assert readers_of(fast, frame) == "_blocks"
     assert readers_of(fast, frame.convert_dtypes()) == "_blocks"
-    assert readers_of(fast, pl.DataFrame(frame.to_dict("list"))) == "_table"
+    assert readers_of(fast, pl.DataFrame(frame.to_dict("list"))) == "of_table"
     assert readers_of(fast, frame.astype({"a": "category"})) == "_blocks"
     gaps = pl.DataFrame(frame[:2].assign(a=[True, None]).to_dict("list"))
     assert readers_of(fast, gaps) == "of_source"
