@@ -18,7 +18,7 @@ from sklearn.ensemble import (
     RandomForestClassifier,
     StackingClassifier,
 )
-from sklearn.inspection import partial_dependence, permutation_importance
+from sklearn.inspection import PartialDependenceDisplay, permutation_importance
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_predict
 from sklearn.pipeline import make_pipeline
@@ -45,7 +45,10 @@ def importances() -> Any:
 
 
 def dependence() -> Any:
-    return partial_dependence(forest().fit(X, Y), X, [0], grid_resolution=4)["average"]
+    pytest.importorskip("matplotlib").use("agg")
+    how: Any = {"features": [0], "grid_resolution": 4}
+    shown = PartialDependenceDisplay.from_estimator(forest().fit(X, Y), X, **how)
+    return shown.pd_results[0]["average"]
 
 
 def folds() -> Any:
