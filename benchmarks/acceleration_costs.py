@@ -8,11 +8,17 @@ rounds, which other processes disturb least.
 
 First calls are measured with the libraries themselves, of a model that skforge has not
 met: its record is forgotten before each call. Plain and wrapped calls take turns.
+
+Calls while a model compiles are those of processes of their own: one asks a model for a
+row, again and again, before it is accelerated, until kernels answer, and afterwards.
 """
 
 from __future__ import annotations
 
 import inspect
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import partial
 from itertools import product
@@ -150,6 +156,67 @@ def first_table(lines: list[Document]) -> list[str]:
     return table(heads, rows, kinds="tntntnnn")
 
 
+# ------------------------------------------------------------ while a model compiles
+
+
+def waits() -> None:
+    """Print the seconds of calls before, while and after a model compiles."""
+    X = np.random.default_rng(0).normal(size=(2000, 20))
+    model = RandomForestClassifier(100, random_state=0).fit(
+        X, X[:, 0] > X[:, 1] * X[:, 2]
+    )
+    seconds: dict[str, list[float]] = {"before": [], "while": [], "after": []}
+
+    def call(i: int) -> float:
+        start = perf_counter()
+        model.predict_proba(X[i % 2000 : i % 2000 + 1])
+        return perf_counter() - start
+
+    seconds["before"] = [call(i) for i in range(320)][20:]
+    api.start((), Settings())
+    while (known := record_of(model)) is None or known.state != "ready":
+        is_at_work = bool(api.COMPILER.at_work)
+        took = call(len(seconds["while"]))
+        if is_at_work or api.COMPILER.at_work:
+            seconds["while"].append(took)
+    call(0), call(0)  # compared
+    seconds["after"] = [call(i) for i in range(300)]
+    print(json.dumps(seconds))
+
+
+def waited(processes: int) -> dict[str, list[float]]:
+    """Return the 50th and the 99th percentile and the longest call, in milliseconds."""
+    code = "from benchmarks.acceleration_costs import waits; waits()"
+    every: list[dict[str, list[float]]] = []
+    for _ in range(processes):
+        told = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, check=True
+        )
+        every.append(json.loads(told.stdout.splitlines()[-1]))
+    found = {}
+    for when in every[0]:
+        calls_then = np.concatenate([one[when] for one in every])
+        parts = (*np.percentile(calls_then, [50, 99]), calls_then.max())
+        found[when] = [round(float(part) * 1e3, 2) for part in parts]
+    return found
+
+
+def waits_parts(document: Document) -> Iterator[Any]:
+    """Yield the text and the table, if calls were timed while a model compiled."""
+    if "waits" not in document:
+        return
+    yield (
+        "Calls of one row of a scikit-learn forest of 100 trees, one after the other, "
+        "before it is compiled, meanwhile and after; "
+        f"of {document['processes']} processes."
+    )
+    rows = [
+        [when, *(f"{part:.2f} ms" for part in parts)]
+        for when, parts in document["waits"].items()
+    ]
+    yield table(["calls", "median", "99th percentile", "longest"], rows, kinds="tnnn")
+
+
 def page(document: Document) -> str:
     columns = document["lines"]
     rows = [
@@ -165,11 +232,17 @@ def page(document: Document) -> str:
         f"the lowest decile of {document['first_rounds']} calls a side, in turns. "
         "Where calls vary by more than what is added, its sign means nothing.",
         first_table(document["first_calls"]),
+        *waits_parts(document),
         in_words(document["machine"]),
     )
 
 
-def main(rounds: int = 300, first_rounds: int = 60, output: Path | None = None) -> None:
+def main(
+    rounds: int = 300,
+    first_rounds: int = 60,
+    processes: int = 10,
+    output: Path | None = None,
+) -> None:
     X = np.random.default_rng(0).normal(size=(1000, 20))
     frame = pd.DataFrame(X, columns=[f"c{i}" for i in range(20)])
     calls.OWN[RandomForestClassifier, "predict"] = nothing
@@ -181,6 +254,7 @@ def main(rounds: int = 300, first_rounds: int = 60, output: Path | None = None) 
     document: Document = {
         **{"rounds": rounds, "first_rounds": first_rounds, "machine": machine()},
         **{"lines": lines, "first_calls": [*first_calls(X, frame, first_rounds)]},
+        **{"processes": processes, "waits": waited(processes)},
     }
     print(publish(output, "acceleration_costs", document, page))
 
