@@ -122,7 +122,7 @@ ARRAYS: dict[str, Maker] = {
     "no rows": lambda X: X[:0],
     "no rows of float32": lambda X: X[:0].astype(np.float32),
     "narrow": lambda X: X[:, :3],
-    "wide": lambda X: np.hstack([X, X]),
+    "wide": lambda X: np.hstack([X, -X]),
     "one dimension": lambda X: X[0],
     "three dimensions": lambda X: X[None],
 }
@@ -273,7 +273,7 @@ SPARSE: dict[str, Maker] = {
     "CSR, no entry": lambda X: sparse.csr_matrix((3, X.shape[1])),
     "CSR, no rows": lambda X: sparse.csr_matrix(absent(X[:0])),
     "CSR, narrow": lambda X: sparse.csr_matrix(absent(X[:, :5])),
-    "CSR, wide": lambda X: sparse.csr_matrix(np.hstack([X, X])),
+    "CSR, wide": lambda X: sparse.csr_matrix(np.hstack([X, -X])),
 }
 
 

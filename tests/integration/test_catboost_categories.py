@@ -313,6 +313,22 @@ def fitted():
     return model, plain(model).fit(frame), frame
 
 
+def test_bytes_and_frames_of_polars(fitted, monkeypatch):
+    """``test_kinds.py`` compares other forms; polars needs no pyarrow."""
+    model, fast, frame = fitted
+    pl = pytest.importorskip("polars")
+    coded = frame.assign(city=[text.encode() for text in frame["city"]])
+    table = pl.from_pandas(frame)
+    forms = coded, table.with_columns(pl.col("city").cast(pl.Categorical)), table
+    expected = model.predict_proba(frame)
+    for given in forms:
+        if given is table:
+            monkeypatch.setitem(sys.modules, "pyarrow", None)
+        same_bits(fast.predict_proba(given), expected)
+        same_bits(fast.predict_proba(given[:1]), expected[:1])
+    assert fast.counters()["library"]["calls"] == 0
+
+
 @pytest.mark.parametrize("method", ["predict", "predict_proba", "predict_raw"])
 def test_large_batches_are_one_call_of_entries_by_blocks(method, fitted, monkeypatch):
     """Rows that are made stay in L2 until a kernel reads them."""
