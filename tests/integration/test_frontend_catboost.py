@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_matrix
+from scipy.sparse import csc_matrix, csr_matrix
 from sklearn.multioutput import MultiOutputRegressor
 
 import skforge
@@ -371,6 +371,16 @@ def test_a_further_column_that_catboost_cannot_read(named, kind):
     with pytest.raises(cb.CatBoostError) as expected:
         model.predict(rows)
     assert refusal(cb.CatBoostError, fast.predict, rows) == str(expected.value)
+
+
+def test_wide_and_sparse_rows():
+    """``test_kinds.py`` compares all forms, of which the fast run has a part."""
+    X, y = make_rows(missing=0)
+    X[np.abs(X) < 0.3] = 0
+    model = train(X=X, y=y)
+    fast = plain(model).fit(X)
+    for rows in (np.repeat(X, 2, axis=1), X.tolist(), csr_matrix(X), csc_matrix(X)):
+        same_bits(fast.predict(rows), model.predict(rows))
 
 
 def test_frames_of_objects_are_numbers():
