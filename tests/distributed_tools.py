@@ -119,18 +119,3 @@ def wait_for(done: Callable[[], Any], seconds: float = 120.0) -> Any:
             return found
         time.sleep(0.02)
     raise AssertionError(f"nothing came in {seconds} s")
-
-
-def busiest(processes: list[Any], seconds: float = 0.15) -> Any:
-    """Return the process that used the CPU most while we looked."""
-    before = {p.pid: _used(p) for p in processes}
-    time.sleep(seconds)
-    return max(processes, key=lambda p: _used(p) - before[p.pid])
-
-
-def _used(process: Any) -> float:
-    """Return the seconds a process has used, none if it has ended meanwhile."""
-    try:
-        return float(sum(process.cpu_times()[:2]))
-    except Exception:  # noqa: BLE001 - psutil's, which may not be installed
-        return 0.0

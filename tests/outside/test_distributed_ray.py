@@ -1,4 +1,4 @@
-"""Ray Data: batches through actors, of which one is killed."""
+"""Ray Data: batches through actors; ``test_distributed_dask.py`` kills a worker."""
 
 from __future__ import annotations
 
@@ -10,22 +10,14 @@ import pytest
 
 ray = pytest.importorskip("ray", reason="needs skforge[ray]")
 pytest.importorskip("ray.data", reason="needs skforge[ray]")
-psutil = pytest.importorskip("psutil")
-pd = pytest.importorskip("pandas")
+pytest.importorskip("pandas")
 
 from skforge.distributed.ray import Predictor, predict  # noqa: E402
 from skforge.exceptions import InvalidInputError  # noqa: E402
 from tests.distributed_tools import (  # noqa: E402
-    busiest,
-    categorical_model,
-    kill,
-    many_rows,
     named_model,
-    quick_model,
     same_bits,
-    slow_model,
     table,
-    wait_for,
 )
 
 pytestmark = [
@@ -68,54 +60,6 @@ def test_a_dataset_with_names_missing_values_and_an_id(cluster):
     assert list(found) == ["id", *names]
     assert found["id"].tolist() == list(range(len(frame)))
     same_bits(found[names].to_numpy(np.float64), named_model().predict_proba(table()))
-
-
-@pytest.mark.slow  # Dask's and Spark's killed workers are fast tests
-def test_a_killed_actor_costs_no_row(cluster):
-    X = many_rows(200_000)
-    frame = pd.DataFrame(X, columns=["a", "b", "c", "d"]).assign(id=np.arange(len(X)))
-    dataset = ray.data.from_pandas(
-        [frame[first : first + 10_000] for first in range(0, len(X), 10_000)]
-    )
-    scored = predict(
-        slow_model(),
-        dataset,
-        method="predict_raw",
-        columns=["a", "b", "c", "d"],
-        keep=["id"],
-        batch_size=10_000,
-        compute=ray.data.ActorPoolStrategy(size=1),
-    )
-    batches = iter(scored.iter_batches(batch_size=None, prefetch_batches=0))
-    parts = [next(batches)]
-
-    def actors():
-        found = []
-        for process in psutil.Process().children(recursive=True):
-            try:
-                if "MapWorker" in " ".join(process.cmdline()):
-                    found.append(process)
-            except psutil.Error:
-                continue
-        return found
-
-    victim = busiest(wait_for(actors))
-    kill([victim.pid])
-    parts += list(batches)
-    ids = np.concatenate([part["id"] for part in parts])
-    raw = [
-        np.stack([part[f"raw_{c}"] for c in ("high", "low", "mid")], axis=1)
-        for part in parts
-    ]
-    assert len(parts) > 1
-    assert sorted(ids.tolist()) == list(range(len(X)))
-    same_bits(np.concatenate(raw)[np.argsort(ids)], quick_model().predict_raw(X))
-
-
-def test_categories_of_catboost(cluster):
-    fast, rows, wanted = categorical_model()
-    found = predict(fast, ray.data.from_pandas(rows)).to_pandas()
-    same_bits(found["prediction"].to_numpy(), wanted)
 
 
 def test_what_is_no_dataset_is_refused():

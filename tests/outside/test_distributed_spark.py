@@ -1,12 +1,10 @@
-"""Spark: two tasks at a time, and Python workers that are killed."""
+"""Spark: two tasks at a time; ``test_distributed_dask.py`` kills a worker."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import sys
-import threading
-from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -17,7 +15,6 @@ from sklearn.tree import DecisionTreeClassifier
 
 pytest.importorskip("pyspark", reason="needs skforge[spark]")
 pytest.importorskip("pyarrow", reason="needs skforge[spark]")
-psutil = pytest.importorskip("psutil")
 pd = pytest.importorskip("pandas")
 
 from skforge import CompiledForest  # noqa: E402
@@ -26,13 +23,10 @@ from skforge.exceptions import InvalidInputError  # noqa: E402
 from tests.distributed_tools import (  # noqa: E402
     NAMES,
     categorical_model,
-    kill,
     named_model,
-    quick_model,
     same_bits,
     slow_model,
     table,
-    wait_for,
 )
 
 JAVA = os.environ.get("JAVA_HOME") or shutil.which("java")
@@ -217,51 +211,3 @@ def test_what_cannot_be_taken_is_refused_before_anything_runs(spark, rows):
     assert str(error.value) == (
         "The ForestTransformer has no model; create it as ForestTransformer(model)."
     )
-
-
-@pytest.mark.slow
-def test_a_killed_worker_costs_no_row(spark):
-    from pyspark.sql import functions as F
-
-    values = [F.sin(F.col("id") * k).cast("float").alias(f"x{k}") for k in range(1, 5)]
-    made = spark.range(0, 240_000, numPartitions=24).select("id", *values).cache()
-    frame = made.toPandas().sort_values("id")
-    udf = predict_udf(slow_model(), method="predict_raw")
-    scored = made.select("id", udf("x1", "x2", "x3", "x4").alias("raw"))
-    answers: list[object] = []
-    thread = threading.Thread(target=lambda: answers.append(scored.toPandas()))
-    thread.start()
-    tracker = spark.sparkContext.statusTracker()
-
-    def in_the_middle():
-        stages = [tracker.getStageInfo(s) for s in tracker.getActiveStageIds()]
-        return [
-            s.stageId for s in stages if s and 0 < s.numCompletedTasks < s.numTasks - 10
-        ]
-
-    stage = wait_for(in_the_middle)[0]
-
-    def workers():
-        """Return the forks of Spark's daemons, in which the UDF runs."""
-        parents = {}
-        for p in psutil.Process().children(recursive=True):
-            with suppress(psutil.Error):  # it has ended meanwhile
-                if "pyspark.daemon" in " ".join(p.cmdline()):
-                    parents[p] = p.ppid()
-        pids = {p.pid for p in parents}
-        return [p for p, parent in parents.items() if parent in pids]
-
-    def failed():
-        return tracker.getStageInfo(stage).numFailedTasks > 0
-
-    wait_for(workers)
-    while thread.is_alive() and not failed():
-        # all of them: one that has just ended its task dies without anybody noticing
-        kill([p.pid for p in workers()])
-        thread.join(1.0)  # Spark tells of failed tasks a moment later
-    thread.join()
-    assert failed()
-    found = answers[0].sort_values("id")
-    assert found["id"].tolist() == list(range(240_000))
-    expected = quick_model().predict_raw(frame.drop(columns="id").to_numpy(np.float32))
-    same_bits(np.stack(list(found["raw"])), expected)

@@ -91,9 +91,9 @@ def drawn_tables(draw):
     return draw(st.sampled_from(["", "\ufeff"])) + text, names, of_texts
 
 
-def check_tables(rows_of, count):
+def test_tables_are_read_as_pandas_reads_them(rows_of):
     @settings(
-        max_examples=count, suppress_health_check=[HealthCheck.function_scoped_fixture]
+        max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
     )
     @given(drawn_tables())
     @example(('a,b\n1,"x"\n \n', ["a", "b"], [False, True]))
@@ -106,14 +106,13 @@ def check_tables(rows_of, count):
     check()
 
 
-def check_broken_text(rows_of, count):
-    """A text that is no table is refused, or pandas reads the same."""
+def test_broken_text_is_refused_or_read_as_pandas_reads_it(rows_of):
     cells = st.sampled_from(ODD)
     lines = st.lists(st.lists(cells, min_size=1, max_size=3).map(",".join), max_size=4)
     soup = st.text(st.sampled_from('a1,,"\n'), max_size=14)
 
     @settings(
-        max_examples=count, suppress_health_check=[HealthCheck.function_scoped_fixture]
+        max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
     )
     @given(lines.map("\n".join) | soup)
     @example('a,"1\n2,3\n')  # a quote that is left open swallows the row after it
@@ -160,24 +159,6 @@ def test_arrow_reads_the_numbers_of_python(cells, kind):
     for values in (found, reference):
         values[np.isnan(values)] = np.nan  # the sign of NaN says nothing
     assert found.tobytes() == reference.tobytes()
-
-
-def test_tables_are_read_as_pandas_reads_them(rows_of):
-    check_tables(rows_of, 40)
-
-
-@pytest.mark.slow
-def test_many_tables_are_read_as_pandas_reads_them(rows_of):
-    check_tables(rows_of, 500)
-
-
-def test_broken_text_is_refused_or_read_as_pandas_reads_it(rows_of):
-    check_broken_text(rows_of, 60)
-
-
-@pytest.mark.slow
-def test_much_broken_text_is_refused_or_read_as_pandas_reads_it(rows_of):
-    check_broken_text(rows_of, 1000)
 
 
 @pytest.mark.parametrize(
