@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 
 import numpy as np
@@ -64,49 +63,6 @@ def test_a_dump_of_lightgbm_by_hand(kind):
         compile_forest(forest, schedule=Schedule()).predict(rows), model.predict(rows)
     )
     assert len(forest.cover) == forest.n_nodes
-
-
-def of_xgboost(node):
-    number = {"node_id": node["nodeid"]}
-    if "leaf" in node:
-        return number | {"value": np.float32(node["leaf"])}
-    left, right = sorted(node["children"], key=lambda child: child["nodeid"])
-    assert (left["nodeid"], right["nodeid"]) == (node["yes"], node["no"])
-    return number | {
-        "feature": node["split"],
-        "comparison": "<",
-        "threshold": np.float32(node["split_condition"]),
-        "default_left": node["missing"] == node["yes"],
-        "left": of_xgboost(left),
-        "right": of_xgboost(right),
-    }
-
-
-@pytest.mark.parametrize("objective", ["reg:squarederror", "binary:logistic"])
-def test_a_dump_of_xgboost_by_hand(objective):
-    xgb = pytest.importorskip("xgboost")
-    rows = X.copy()
-    rows[RANDOM.random(rows.shape) < 0.1] = np.nan
-    names = [*"abcd"]
-    data = xgb.DMatrix(rows, Y > 0, feature_names=names)
-    params = {"objective": objective, "base_score": 0.5, "max_depth": 4}
-    model = xgb.train(params, data, 5)
-    binary = objective == "binary:logistic"
-    builder = ForestBuilder(
-        4,
-        dtype="float32",
-        sum_dtype="float32",
-        base=0.0 if binary else 0.5,
-        feature_names=names,
-        transform="sigmoid" if binary else None,
-        task="binary" if binary else "regression",
-    )
-    for text in model.get_dump(dump_format="json"):
-        builder.add_nodes(of_xgboost(json.loads(text)))
-    module = compile_forest(builder.build(), schedule=Schedule())
-    same_bits(module.predict(rows), model.predict(data))
-    leaves = model.predict(data, pred_leaf=True)
-    np.testing.assert_array_equal(module.apply(rows), leaves)
 
 
 def test_a_forest_of_scikit_learn_by_hand():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +10,7 @@ from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
 from skforge import Schedule, compile_forest, load_forest
 from skforge.forest.forest import Forest
-from tests.unit.test_combine import ROUNDS, X, Y, same_bits
+from tests.unit.test_combine import X, Y, same_bits
 
 
 def compiled(forest):
@@ -19,55 +18,6 @@ def compiled(forest):
 
 
 # ------------------------------------------------------------ select_trees
-
-
-@pytest.mark.parametrize("booster", ["gbtree", "dart", "parallel"])
-def test_the_first_rounds_are_those_of_xgboost(booster):
-    xgb = pytest.importorskip("xgboost")
-    params = {
-        "gbtree": {"objective": "multi:softprob", "num_class": 3},
-        "dart": {"booster": "dart", "rate_drop": 0.5, "objective": "reg:squarederror"},
-        "parallel": {"num_parallel_tree": 2, "subsample": 0.5},
-    }[booster]
-    data = xgb.DMatrix(X, Y)
-    model = xgb.train({"max_depth": 3, "seed": 0, **params}, data, 6)
-    forest = load_forest(model)
-    for k in ROUNDS:
-        few = forest.select_trees(slice(0, k * forest.n_trees // 6))
-        own = model.predict(data, iteration_range=(0, k))
-        same_bits(compiled(few).predict(X), own)
-        assert few.content_hash() == (
-            load_forest(model, iteration_range=(0, k)).content_hash()
-        )
-
-
-@pytest.mark.parametrize("kind", ["binary", "multiclass", "rf"])
-def test_the_first_rounds_are_those_of_lightgbm(kind):
-    lgb = pytest.importorskip("lightgbm")
-    params = {"objective": kind, "num_class": 3 if kind == "multiclass" else 1}
-    if kind == "rf":
-        params = {"boosting": "rf", "bagging_freq": 1, "bagging_fraction": 0.5}
-    rows = X.astype(np.float64)
-    data = lgb.Dataset(rows, Y if kind == "multiclass" else Y > 0)
-    model = lgb.train({"verbose": -1, "num_leaves": 5, **params}, data, 6)
-    forest = load_forest(model)
-    for k in ROUNDS:
-        few = forest.select_trees(range(k * forest.n_trees // 6))
-        same_bits(compiled(few).predict(rows), model.predict(rows, num_iteration=k))
-    if kind == "rf":
-        assert few.outputs.divisor == 6
-
-
-@pytest.mark.parametrize("kind", [RandomForestClassifier, RandomForestRegressor])
-def test_the_first_estimators_are_those_of_scikit_learn(kind):
-    model = kind(6, max_depth=4, random_state=0).fit(X, Y)
-    for k in ROUNDS:
-        few = copy.copy(model)
-        few.estimators_ = model.estimators_[:k]
-        module = compiled(load_forest(model).select_trees(slice(k)))
-        assert module.forest.divisor == k
-        raw = few.predict_proba(X) if hasattr(few, "predict_proba") else few.predict(X)
-        same_bits(module.predict_raw(X), raw)
 
 
 # ------------------------------------------------------------ concatenate

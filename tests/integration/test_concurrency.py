@@ -5,7 +5,6 @@ Every test has a timeout: a deadlock is a failure, not a wait.
 
 from __future__ import annotations
 
-import copy
 import gc
 import os
 import pickle
@@ -21,7 +20,6 @@ from sklearn.datasets import make_classification
 from sklearn.ensemble import RandomForestClassifier
 from threadpoolctl import threadpool_limits
 
-import skforge
 from skforge import CompiledForest, Schedule, compile_forest, load_forest
 from skforge.engine import shares
 from skforge.engine.cpu import threads as runtime
@@ -73,40 +71,6 @@ def test_first_calls_of_all_sizes_at_once(n_jobs, monkeypatch):
     assert all(run_threads(work))
     kernels = len(set(module.schedules.values()))
     assert kernels <= len(compiled) <= kernels + 1  # one more for `apply`
-
-
-@pytest.mark.parametrize("n_jobs", [None, 2])
-def test_threads_of_one_loaded_file(n_jobs, tmp_path, monkeypatch):
-    no_cache(monkeypatch)
-    model = CompiledForest(SOURCE, n_jobs=n_jobs).fit(X[:50])
-    skforge.save(model, tmp_path / "model.skforge")
-    model = skforge.load(tmp_path / "model.skforge")
-    assert all(run_threads(lambda number: right(model)))
-
-
-def test_threads_that_compile_forests_of_their_own(monkeypatch):
-    no_cache(monkeypatch)
-    forest = load_forest(SOURCE)
-
-    def work(number):
-        schedule = Schedule().tile("batch", "b0", "b1", 8 + number)
-        module = compile_forest(forest, schedule)
-        return right(module, "predict_raw", (1, 600))
-
-    assert all(run_threads(work, 8))
-
-
-def test_a_copy_can_be_made_while_others_predict():
-    model = CompiledForest(SOURCE, schedule=PARALLEL).fit(X[:50])
-
-    def work(number):
-        if number % 4:
-            return right(model, sizes=(1, 17, 600))
-        return right(pickle.loads(pickle.dumps(model)), sizes=(17,)) and right(
-            copy.deepcopy(model), sizes=(17,)
-        )
-
-    assert all(run_threads(work))
 
 
 # ------------------------------------------------------------ limits
@@ -261,42 +225,11 @@ def test_workers_of_joblib(backend):
 # ------------------------------------------------------------ memory
 
 
-def resident():
-    """Return the bytes of memory this process holds."""
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
 def code_mappings():
     """Return the number of executable mappings without a file: compiled code."""
     with open("/proc/self/maps") as file:
         fields = [line.split() for line in file]
     return sum("x" in f[1] and len(f) == 5 for f in fields)
-
-
-@pytest.mark.slow
-@linux
-def test_memory_does_not_grow(monkeypatch):
-    no_cache(monkeypatch)
-    source = RandomForestClassifier(3, max_depth=3, random_state=0).fit(X[:99], Y[:99])
-
-    def round_():
-        model = CompiledForest(source, schedule=PARALLEL).fit(X[:20])
-        model.predict(X[:1])
-        model.predict(X[:1])
-
-    for _ in range(30):
-        round_()
-    gc.collect()
-    start, mappings = resident(), code_mappings()
-    for _ in range(100):
-        round_()
-    gc.collect()
-    grown = resident() - start
-    # 100 bytes measured, 9,400 in a process of 7,000 tests, whose heap is in pieces;
-    # 40,000 when all code was loaded into one LLJIT
-    assert grown < 100 * 20_000, f"{grown / 100:.0f} bytes a round"
-    assert code_mappings() <= mappings + 8
 
 
 @linux

@@ -15,7 +15,6 @@ from skforge import CompiledForest, load_forest
 from skforge.engine.sparse import SparseWalk
 from skforge.exceptions import InvalidInputError, SourceNeededError
 from skforge.modules.compiled import CompiledModule
-from skforge.rows import sparse_rows
 from tests.compared_calls import called
 from tests.comparing import refusal
 from tests.forms import NUMBERS, framed
@@ -79,14 +78,6 @@ def outcome(method, rows):
     return values, error.partition("\n\n")[0], said
 
 
-@pytest.mark.parametrize("model", DEFAULTS)
-def test_a_memoryview_is_an_array(model):
-    source, compiled = fitted(model)
-    for rows in (X, X32, np.asfortranarray(X), X32[:1]):
-        found = compiled.predict(memoryview(rows))
-        assert np.array_equal(found, source.predict(rows))
-
-
 @pytest.mark.parametrize("kind", [np.asarray, np.ndarray.tolist, sp.csr_matrix])
 def test_leaves_of_too_many_columns_are_refused(kind):
     source, compiled = fitted("xgb")
@@ -122,14 +113,6 @@ def test_xgboost_casts_whatever_numpy_is_told_to_raise(kind):
         assert outcome(compiled.predict, kind(rows)) == expected
 
 
-@pytest.mark.parametrize("model", ["rf", "lgb", "xgb"])
-def test_a_scalar_array_is_refused_as_by_the_source(model):
-    source, compiled = fitted(model)
-    expected = outcome(source.predict, np.array(1.0))
-    assert outcome(compiled.predict, np.array(1.0)) == expected
-    assert model == "xgb" or "ValueError: Expected 2D array" in expected[1]
-
-
 @pytest.mark.parametrize(
     ("kind", "trained", "other"),
     [
@@ -148,15 +131,6 @@ def test_labels_that_are_equal_but_of_other_classes(kind, trained, other):
     for labels in (trained, other, trained):
         rows = frame.set_axis(labels, axis=1)
         assert outcome(compiled.predict, rows) == outcome(source.predict, rows)
-
-
-def test_sparse_rows_are_expanded_in_blocks(monkeypatch):
-    rows = sp.csr_matrix(with_absent())
-    for model in ("rf", "xgb"):
-        source, compiled = fitted(model)
-        monkeypatch.setattr(sparse_rows, "DENSE_BYTES", 7 * 6 * 4)
-        assert np.array_equal(compiled.predict_proba(rows), source.predict_proba(rows))
-        assert np.array_equal(compiled.apply(rows), source.apply(rows))
 
 
 @pytest.mark.parametrize("family", ["rf", "xgb", "lgb"])
@@ -268,25 +242,6 @@ def test_rounds_that_a_model_does_not_take_are_chosen_when_it_is_read(
     source = fitted("lgb" if "lgb" in kind else "xgb")[0]
     expected = source.predict_proba(X, **own)
     assert np.array_equal(rounds.predict_proba(X), expected)
-
-
-def test_a_file_needs_no_source_library(tmp_path):
-    source = fitted("xgb-names")[0]
-    path = tmp_path / "model.ubj"
-    source.save_model(path)
-    compiled = plain(str(path)).fit(X)
-    assert np.array_equal(compiled.predict(X), source.predict(X))
-    assert np.array_equal(compiled.predict(FRAME), source.predict(FRAME))
-    rows = sp.csr_matrix(with_absent())
-    assert np.array_equal(compiled.predict(rows), source.predict(rows))
-    assert not hasattr(compiled, "predict_proba")
-    assert refusal(InvalidInputError, compiled.predict, FRAME[NAMES[::-1]]) == (
-        f"the columns are {NAMES[::-1]}, but the model was trained on {NAMES}; "
-        "pass X[names] with the columns in that order."
-    )
-    assert refusal(InvalidInputError, compiled.predict, rows[:, :5]) == (
-        "the model was trained on 6 features, but the rows have 5 columns."
-    )
 
 
 def test_other_arguments_are_answered_by_the_model():

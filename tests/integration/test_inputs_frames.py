@@ -6,12 +6,10 @@ import string
 
 import numpy as np
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 import skforge
 from skforge.exceptions import InvalidInputError, SourceNeededError
-from skforge.rows.frames import FrameColumns
 from tests.comparing import saved
 from tests.plain import plain
 
@@ -130,60 +128,6 @@ FRAMES = {
 @pytest.mark.parametrize("form", FRAMES)
 def test_kernels_answer_frames(pair, form, monkeypatch):
     check(pair, FRAMES[form], monkeypatch)
-
-
-def test_categories_that_training_did_not_have(pair, monkeypatch):
-    model, fast = pair
-    frame = make_frame(4, colors=["red", "purple", "blue"])
-    if "lightgbm" in type(model).__module__:
-        check(pair, frame, monkeypatch)
-        return
-    # It is asked itself: before 3.3 XGBoost took some for what it knows.
-    try:
-        expected = answer(model, "predict", frame)
-    except xgb.core.XGBoostError:
-        with pytest.raises(xgb.core.XGBoostError, match="not in the training set"):
-            fast.predict(frame)
-    else:
-        assert np.array_equal(fast.predict(frame), expected)
-    frame = make_frame(4, colors=["zz", "red"])
-    with pytest.raises(xgb.core.XGBoostError, match="not in the training set"):
-        fast.predict(frame)
-
-
-def test_columns_that_the_source_alone_knows(pair):
-    model, fast = pair
-    frame = make_frame(6)
-    for wrong in (
-        frame.assign(color=frame["color"].cat.codes),
-        frame.assign(x=pd.Categorical(frame["n"])),
-        frame.assign(code=frame["code"].astype(float).astype("category")),
-        frame.assign(n=frame["n"].astype(str)),
-        frame[["color", "x", "n", "code"]],
-    ):
-        try:
-            expected = answer(model, "predict", wrong)
-        except Exception as error:  # noqa: BLE001 - whatever it is
-            with pytest.raises(type(error)):
-                fast.predict(wrong)
-        else:
-            assert np.array_equal(fast.predict(wrong), expected)
-
-
-@pytest.mark.parametrize("name", ["xgboost", "xgboost-classifier", "lightgbm"])
-def test_a_saved_model_takes_frames(name, tmp_path):
-    model = trained(name)
-    fast = plain(model).fit(make_frame())
-    kept = saved(fast, tmp_path)
-    frame = make_frame(7, colors=COLORS[::-1])
-    frame.loc[::3, "color"] = None
-    assert np.array_equal(kept.predict(frame), model.predict(frame))
-    if name.startswith("xgboost"):
-        frame = make_frame(8, colors=["purple", "red"])
-        with pytest.raises(
-            SourceNeededError, match=r"'color' \(category\) has 'purple'"
-        ):
-            kept.predict(frame)
 
 
 WIDTHS = ["int8", "uint8", "int16", "int32", "int64"]
@@ -333,20 +277,3 @@ def test_frames_without_blocks_are_read_column_by_column(name):
 NAMES = st.lists(
     st.text(string.printable, max_size=4), min_size=2, max_size=12, unique=True
 )
-
-
-@given(NAMES, st.randoms(use_true_random=False))
-def test_texts_are_found_as_xgboost_finds_them(names, random):
-    rng = np.random.default_rng(random.getrandbits(32))
-    column = pd.Categorical(rng.choice(names, 60), categories=names)
-    frame = pd.DataFrame({"c": column, "x": rng.normal(size=60)})
-    y = column.codes % 3 + frame["x"]
-    model = xgb.XGBRegressor(
-        n_estimators=2, max_depth=4, enable_categorical=True, n_jobs=1
-    ).fit(frame, y)
-    columns = FrameColumns(skforge.load_forest(model).category_names)
-    random.shuffle(names)
-    other = frame.assign(c=frame["c"].cat.set_categories(names))
-    numbers = columns.numbers(other, np.float32, unseen=None)
-    assert np.array_equal(numbers[:, 0], column.codes)
-    assert np.array_equal(model.predict(numbers), model.predict(other))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +20,6 @@ from skforge.prediction import kernel_checks
 from skforge.runtime import object_cache, stored_kernels
 from skforge.schedule import directives
 from tests.noted import calls_of
-from tests.programs import run_python
 
 X, Y = make_classification(400, 6, n_informative=4, random_state=0)
 X = X.astype(np.float32)
@@ -146,45 +143,6 @@ def test_a_compiler_that_moved_finds_its_kernels_and_an_edited_one_does_not(
         object_cache.sources.cache_clear()
 
 
-IN_A_COPY = """
-import sys, numpy as np, skforge
-from skforge.engine.kernels import KernelCache
-lowered, honest = [], KernelCache.lowered
-KernelCache.lowered = lambda *args: lowered.append(args) or honest(*args)
-fast = skforge.load(sys.argv[1])
-fast.predict_proba(np.zeros((1, 6), "f4"))
-print(skforge.__file__, len(lowered))
-"""
-
-
-@pytest.mark.slow
-def test_a_cache_filled_in_an_image_is_of_use_where_the_image_is_moved(
-    folder, tmp_path
-):
-    skforge.save(plain().fit(X), tmp_path / "a.skforge")
-    shutil.rmtree(folder)
-    for name, kernels in (("built", 1), ("moved", 0), ("dated", 0)):
-        package = tmp_path / name / "skforge"
-        shutil.copytree(COMPILER.parent, package, copy_function=shutil.copyfile)
-        for file in package.rglob("*.py"):
-            if name == "dated":  # as layers of images keep it
-                os.utime(file, (1_000_000_000, 1_000_000_000))
-        said = run_python(
-            *(IN_A_COPY, tmp_path / "a.skforge"),
-            cwd=tmp_path,
-            PYTHONPATH=str(package.parent),
-        )
-        assert said.split() == [str(package / "__init__.py"), str(kernels)]
-        assert len(files(folder)) == 1
-
-
-@pytest.mark.parametrize("name", ["threshold", "leaf_value", "missing_left", "left"])
-def test_forests_that_differ_in_one_value_share_nothing(name):
-    values = np.array(getattr(FOREST, name))
-    values.reshape(-1)[0] = not values.reshape(-1)[0]
-    assert facts(replace(FOREST, **{name: values})) != facts()
-
-
 # ------------------------------------------------------------ damage
 
 
@@ -265,20 +223,6 @@ def test_stored_scores_that_are_wrong_are_made_anew(folder, tmp_path):
     object_cache.write(path.name, "samples", [wrong])
     check(skforge.load(tmp_path / "a.skforge"))
     assert object_cache.read(path.name, "samples").tobytes() == content
-
-
-def test_a_kernel_that_is_wrong_about_the_stored_rows_never_answers(folder, tmp_path):
-    saved = []
-    for model in MODELS:
-        fast = plain(model).fit(X)
-        check(fast, model)
-        skforge.save(fast, tmp_path / "a.skforge")
-        saved.append((*(set(files(folder)) - {path for path, _ in saved}), model))
-    (first, _), (second, _) = saved
-    content = object_cache.read(first.name, "kernels").tobytes()
-    object_cache.write(second.name, "kernels", [content])
-    with pytest.raises(VerificationError, match=r"random row \d+ around the model"):
-        skforge.load(tmp_path / "a.skforge").predict(X)
 
 
 # ------------------------------------------------------------ what is kept

@@ -27,91 +27,9 @@ from skforge.compiler.ir.lir.nodes import (
 from skforge.compiler.target import Target
 from skforge.engine.cpu.jit import compile_functions, emit_object
 from skforge.exceptions import CompilerError
-from tests.lir_loops import for_, parallel_for, while_
+from tests.lir_loops import for_, parallel_for
 from tests.llvm_kernels import buffers, check, kernel
 from tests.run_kernel import call
-
-
-@pytest.mark.parametrize("index", [I32, I64], ids=lambda e: e.name)
-@pytest.mark.parametrize(
-    ("lo", "hi", "step"), [(0, 0, 1), (0, 5, 1), (3, 11, 4), (-7, 8, 5), (5, 2, 1)]
-)
-def test_for_carries_values(index, lo, hi, step):
-    def write(b, lo, hi, out):
-        def body(i, carried):
-            total, count = carried
-            return b.add(total, b.convert(i, F64)), b.add(count, 1)
-
-        inits = [b.const(0.5, F64), b.const(0, I64)]
-        total, count = for_(b, lo, hi, b.const(step, index), body, inits)
-        b.store(out, b.const(0), total)
-        b.store(out, b.const(1), b.convert(count, F64))
-        # The same with bounds known when compiling: no test before the first trip.
-        (again,) = for_(
-            b,
-            *(b.const(n, index) for n in (2, 9, 3)),
-            lambda i, carried: [b.add(carried[0], b.convert(i, F64))],
-            [total],
-        )
-        b.store(out, b.const(2), again)
-
-    function = kernel({"lo": index, "hi": index, **buffers(out=F64)}, write)
-    trips = range(lo, hi, step)
-    out = np.array([0.5 + sum(trips), len(trips), 0.5 + sum(trips) + 15])
-    check(function, {"lo": lo, "hi": hi, "out": np.zeros(3)}, {"out": out})
-
-
-def test_while_if_and_switch():
-    """Collatz steps, with a switch on the number's last two bits."""
-
-    def write(b, start, out):
-        def step(carried):
-            x, count = carried
-            with b.body() as then:
-                half = b.binary("div", x, 2)
-            with b.body() as orelse:
-                three = b.add(b.mul(x, 3), 1)
-            following = Value(b.name("x"), I64)
-            even = b.compare("eq", b.binary("rem", x, 2), 0)
-            b.emit(
-                lir.If(
-                    even, tuple(then), tuple(orelse), (half,), (three,), (following,)
-                )
-            )
-            return following, b.add(count, 1)
-
-        def one(b, k):
-            return b.load(start, k)
-
-        for k in range(4):
-            at = b.const(k)
-            inits = [one(b, at), b.const(0)]
-            x, count = while_(b, inits, lambda c: b.compare("ne", c[0], 1), step)
-            b.store(out, at, b.add(count, x))
-            cases = [lambda v=v: [b.const(v)] for v in (10, 20, 30)]
-            (kind,) = b.switch(b.binary("sub", one(b, at), 6), cases, [I64])
-            b.store(out, b.const(4 + k), kind)
-            with b.body() as only:
-                b.store(out, b.const(8 + k), b.const(1))
-            b.emit(lir.If(b.compare("gt", kind, 15), tuple(only)))
-
-    function = kernel(buffers(start=I64, out=I64), write)
-    start = np.array([6, 7, 1, 27])
-    out = np.array([9, 17, 1, 112, 10, 20, 30, 30, 0, 1, 1, 1])
-    args = {"start": start, "out": np.zeros(12, np.int64)}
-    check(function, args, {"out": out})
-
-
-def test_a_switch_sends_every_other_number_to_its_last_case():
-    def write(b, selector, out):
-        cases = [lambda v=v: [b.const(v, I32)] for v in (5, 6, 7)]
-        (kind,) = b.switch(selector, cases, [I32])
-        b.store(out, b.const(0), kind)
-
-    function = kernel({"selector": I32, **buffers(out=I32)}, write)
-    for selector, wanted in [(0, 5), (1, 6), (2, 7), (3, 7), (-1, 7), (2**31 - 1, 7)]:
-        args = {"selector": selector, "out": np.zeros(1, np.int32)}
-        check(function, args, {"out": np.array([wanted], np.int32)})
 
 
 def test_vectors_and_masks_are_carried():

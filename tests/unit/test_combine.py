@@ -12,7 +12,6 @@ from numpy.testing import assert_array_equal
 from sklearn.ensemble import (
     AdaBoostClassifier,
     AdaBoostRegressor,
-    GradientBoostingClassifier,
     IsolationForest,
     RandomForestRegressor,
 )
@@ -26,7 +25,6 @@ from skforge.forest.reference import (
     reference_leaves,
     reference_raw,
 )
-from skforge.outputs.answers import answer
 from tests.refusals import error_of
 from tests.strategies_forest import edge_rows, random_forest
 
@@ -42,15 +40,6 @@ def same_bits(values, expected):
 
 def message(error, call):
     return error_of(error, call)
-
-
-def test_the_first_stages_are_those_of_scikit_learn():
-    model = GradientBoostingClassifier(n_estimators=6, random_state=0).fit(X, Y)
-    for k, own in enumerate(model.staged_predict_proba(X), 1):
-        few = load_forest(model).select_trees(slice(0, 3 * k))
-        same_bits(
-            answer(few.answers, None, "predict_proba", reference_raw(few, X)), own
-        )
 
 
 def test_the_first_trees_are_those_of_catboost():
