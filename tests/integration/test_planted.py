@@ -32,10 +32,13 @@ def test_a_planted_fault_leaves_a_wrong_answer(name: str) -> None:
 #: Quick ones of each part of the catalogue, by what compares them.
 CAUGHT = {
     "limit-of-zeros-in-csr": "a form",
+    "out-over-the-rows": "an answer over its rows",
+    "arrow-dictionary-gap": "save",
     "negative-of-unsigned": "a form",
     "decision-of-another-sign": "save",
     "mapping-by-its-order": "a mapping",
     "expression-of-dates": "an expression",
+    "csv-empty-category": "the command line",
 }
 
 

@@ -35,7 +35,7 @@ CATALOGUE = "rows", "categories", "pipelines", "answers", "files"
 for _part in CATALOGUE:
     import_module(f"tests.reliability.planted_{_part}")
 
-#: Wrong answers that may leave before a comparison speaks, of forty faults.
+#: Wrong answers that may leave before a comparison speaks, of fifty faults.
 MOST_LEFT = 1
 
 #: Characters of what was seen that a line shows.

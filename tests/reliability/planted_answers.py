@@ -9,7 +9,10 @@ import numpy as np
 import xgboost as xgb
 from sklearn.ensemble import (
     GradientBoostingClassifier,
+    HistGradientBoostingClassifier,
     RandomForestClassifier,
+    RandomForestRegressor,
+    VotingRegressor,
 )
 
 from tests.reliability.planted_trial import Trial, fault, numbers
@@ -185,3 +188,36 @@ def quantiles(t: Trial) -> None:
             lambda how=how: fast.predict(X, **how),
             lambda how=how: model.predict(X, **how),
         )
+
+
+@fault(
+    "votes-as-leaves",
+    "transform answered by another class's rule",
+    "prediction.of_trees:transform",
+    "if not answers.matrix:",
+    "if not answers.matrix and predictor.source.model is not None:",
+    named="faults5, N; attack5, 1",
+)
+def stored_votes(t: Trial) -> None:
+    X = numbers(60)
+    members = [
+        (name, RandomForestRegressor(3, random_state=i)) for i, name in enumerate("ab")
+    ]
+    model = VotingRegressor(members).fit(X, X.sum(axis=1) + 5)
+    of_stored(t, model, X, "predict", "transform")
+
+
+@fault(
+    "columns-in-c-order",
+    "an answer of another memory order",
+    "outputs.steps:by_column",
+    'several = rules.function in ("softmax_by_columns", "samme")',
+    "several = False",
+    named="attack5, 3; faults5, F",
+)
+def orders_of_histogram(t: Trial) -> None:
+    X, y = classes()
+    model = HistGradientBoostingClassifier(max_iter=4, random_state=0).fit(X, y)
+    fast = t.fit(model, X)
+    t.method(fast, model, X)
+    t.method(fast, model, X, "decision_function")

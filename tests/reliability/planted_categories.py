@@ -137,6 +137,33 @@ def unused_enums(t: Trial) -> None:
 
 
 @fault(
+    "arrow-dictionary-gap",
+    "a missing number read as another one",
+    "rows.frames:any_numbers",
+    "values = column.__arrow_array__().cast(arrow.value_type).to_numpy()",
+    "chunk = column.__arrow_array__().combine_chunks()\n"
+    "        codes = chunk.indices.fill_null(0).to_numpy()\n"
+    "        values = chunk.dictionary.to_numpy().astype(float)[codes]",
+    named="CHANGELOG, Wrong predictions, Arrow's dictionaries",
+)
+def dictionaries_of_numbers(t: Trial) -> None:
+    X = towns().assign(k=np.arange(240) % 4.0)
+    X.loc[::3, "k"] = np.nan
+    model = lightgbm(X, X.x + 3 * X.k.fillna(9))
+    loaded = t.load(t.fit(model, X))
+    kind = pd.ArrowDtype(pa.dictionary(pa.int32(), pa.float64()))
+
+    def coded(rows: Any) -> Any:
+        column = pa.array(rows.k, from_pandas=True).dictionary_encode()
+        return rows.assign(k=pd.Series(column, index=rows.index, dtype=kind))
+
+    t.ask(
+        "no gaps", lambda: loaded.predict(coded(X[1:3])), lambda: model.predict(X[1:3])
+    )
+    t.ask("gaps", lambda: loaded.predict(coded(X)), lambda: model.predict(X))
+
+
+@fault(
     "mapping-values-as-codes",
     "values taken for codes",
     "sources.base:Source.columns",
@@ -157,6 +184,53 @@ def mappings_of_values(t: Trial) -> None:
             lambda part=part: fast.predict(part),
             lambda framed=framed: model.predict(framed),
         )
+
+
+def stars(n: int = 400) -> tuple[Any, Any]:
+    """Return a frame with two ordered categories, and LightGBM's model of it."""
+    random = np.random.default_rng(4)
+    columns = {
+        name: pd.Categorical(random.integers(0, 5, n) + low, [*known], ordered=True)
+        for name, low, known in (
+            ("stars", 1, range(1, 6)),
+            ("rank", 10, range(14, 9, -1)),
+        )
+    }
+    X = pd.DataFrame({"x": random.normal(size=n), **columns})
+    return X, lightgbm(X, X.x + X.stars.astype(int) * 2 + (X["rank"] == 12) * 7)
+
+
+def of_values(t: Trial) -> None:
+    X, model = stars()
+    loaded = t.load(t.fit(model, X))
+    t.method(loaded, model, X)
+    plain = X.astype({"stars": int, "rank": int})
+    for rows in (plain[:3].to_dict("records"), plain.to_dict("list")):
+        n = 3 if isinstance(rows, list) else len(X)
+        t.ask(
+            f"{type(rows).__name__} of mappings",
+            lambda rows=rows: loaded.predict(rows),
+            lambda n=n: model.predict(X[:n]),
+        )
+
+
+fault(
+    "ordered-values-as-codes",
+    "values taken for codes",
+    "sources.base:Source.columns",
+    "table = {label: float(code) for code, label in enumerate(labels)}",
+    "table = {label: float(label) for label in labels}",
+    named="faults5, A",
+)(of_values)
+fault(
+    "lists-of-other-columns",
+    "a column's categories given to another one",
+    "sources.base:Source.columns",
+    "zip(names, forest.category_names or [()] * len(names), strict=True)",
+    "zip(names, (forest.category_names[:1] + forest.category_names[:0:-1]) or "
+    "[()] * len(names), strict=True)",
+    named="faults5, A, the second snippet",
+)(of_values)
 
 
 @fault(

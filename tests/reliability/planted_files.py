@@ -1,4 +1,4 @@
-"""Planted faults in mappings, Polars' expression, and wheels."""
+"""Planted faults in mappings, Polars' expression, wheels, and the command line."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import lightgbm as lgb
 import numpy as np
 import pandas as pd
 import polars as pl
+import xgboost as xgb
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 import skforge
+from tests.reliability.planted_categories import catboost, target, towns
+from tests.reliability.planted_categories import xgboost as xgboost_of_categories
 from tests.reliability.planted_trial import Trial, fault, numbers, python
 
 
@@ -86,6 +90,24 @@ def by_polars(t: Trial, fast: Any, rows: Any, columns: Any, expected: Any) -> No
 
 
 @fault(
+    "expression-of-whole-numbers",
+    "a chunk's dtype decides how numbers are rounded",
+    "polars:_array",
+    "return frame.cast(pl.Float64).to_numpy()",
+    "return frame.to_numpy()",
+    named="attack5, 2",
+)
+def whole_numbers_of_polars(t: Trial) -> None:
+    X = np.random.default_rng(0).integers(1 << 24, (1 << 24) + 40, (400, 2))
+    model = lgb.LGBMRegressor(n_estimators=5, min_child_samples=1, verbose=-1, n_jobs=1)
+    model.fit(X.astype(float), X[:, 0] % 2)
+    fast = t.fit(model, X.astype(float))
+    for rows in (X[:4] // (1 << 20), X):
+        columns = pl.DataFrame(rows, ["a", "b"])
+        by_polars(t, fast, columns, "ab", lambda rows=rows: model.predict(rows * 1.0))
+
+
+@fault(
     "expression-of-dates",
     "dates taken for numbers",
     "polars:_is_object",
@@ -149,3 +171,66 @@ def frames_of_wheels(t: Trial) -> None:
     for columns in ("abc", "bca"):
         rows = f"pd.read_pickle('rows.pkl')[[*{columns!r}]]"
         of_wheel(t, site, rows, lambda: model.predict(X[:9]))
+
+
+def of_file(
+    t: Trial, model: Any, X: Any, expected: Any, name: str = "model.json"
+) -> None:
+    path = t.folder / name
+    getattr(model, "booster_", model).save_model(path)
+    if (rows := t.folder / "rows.csv").suffix:
+        X.to_csv(rows, index=False)
+    t.command(f"skforge predict {name}", path, rows, expected)
+
+
+@fault(
+    "csv-empty-category",
+    "categories answered that the library refuses",
+    "cli.values:hashed",
+    "cells = column.to_pylist()",
+    "cells = [cell or '' for cell in column.to_pylist()]",
+    named="CHANGELOG, Command line, CSV and CatBoost",
+)
+def empty_cells(t: Trial) -> None:
+    X = towns().astype({"town": object})
+    model = catboost(X, target(X))
+    of_file(t, model, X, lambda: model.predict(X), "model.cbm")
+    X.loc[::5, "town"] = np.nan
+    of_file(t, model, X, lambda: model.predict(X), "model.cbm")
+
+
+@fault(
+    "parquet-na-as-missing",
+    "a text of a file read as missing",
+    "cli.data:RowsFile._part",
+    "spec, spelled = self.spec, self.table.spelled",
+    "spec, spelled = self.spec, True",
+    named="CHANGELOG, Command line, Parquet and Arrow",
+)
+def texts_of_parquet(t: Trial) -> None:
+    X = towns()
+    model = xgboost_of_categories(X, target(X))
+    path, rows = t.folder / "model.json", t.folder / "rows.parquet"
+    model.save_model(path)
+    new = X.astype({"town": object})
+    new.to_parquet(rows)
+    t.command("known texts", path, rows, lambda: model.predict(X))
+    new.loc[::5, "town"] = "NA"
+    new.to_parquet(rows)
+    framed = new.astype({"town": "category"})
+    t.command("the text NA", path, rows, lambda: model.predict(framed))
+
+
+@fault(
+    "file-without-its-objective",
+    "a file's answers are raw scores",
+    "outputs.steps:steps_of",
+    'return _values(rules)\n        case "probabilities":',
+    'return Steps()\n        case "probabilities":',
+    named="CHANGELOG, Wrong predictions, old dumps of LightGBM",
+)
+def objective_of_a_file(t: Trial) -> None:
+    X = frame()
+    model = xgb.XGBRegressor(objective="count:poisson", n_estimators=8, n_jobs=1)
+    model.fit(X, np.exp(X.a).round())
+    of_file(t, model, X, lambda: model.predict(X))

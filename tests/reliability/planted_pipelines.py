@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from sklearn.compose import ColumnTransformer, make_column_transformer
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+from sklearn.impute import SimpleImputer
 from sklearn.model_selection import FixedThresholdClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import (
@@ -84,6 +85,22 @@ def negative_whole_numbers(t: Trial) -> None:
 
 
 @fault(
+    "imputed-fraction-of-integers",
+    "a fraction filled into whole numbers",
+    "rows.pipeline_rows:PipelineRows._array",
+    "self._is_exact(X) and self.bounds.takes(enumerate([X.dtype] * self.width))",
+    "self._is_exact(X)",
+    named="CHANGELOG, Wrong predictions, SimpleImputer",
+)
+def imputed_integers(t: Trial) -> None:
+    X = np.random.default_rng(0).integers(0, 9, (240, 2)).astype(float)
+    X[::3] = 4.5
+    steps = SimpleImputer(missing_values=0, strategy="most_frequent")
+    model = make_pipeline(steps, forest()).fit(X, X @ [2, 1] + 9 * (X[:, 0] == 4.5))
+    t.both(t.fit(model, X), model, np.full((3, 2), 5), X.astype(np.int64))
+
+
+@fault(
     "unknown-text-as-first",
     "an encoder's unknown mapped to 0",
     "frontends.pipeline.codes:TextCodes.code",
@@ -130,6 +147,33 @@ def wrapper_behind_a_step(t: Trial) -> None:
     model = make_pipeline(PolynomialFeatures(2), last).fit(X, y)
     sure = np.abs(model[-1].estimator_.predict_proba(model[0].transform(X))[:, 1] - 0.6)
     t.both(t.fit(model, X[sure > 0.2]), model, X[sure > 0.2][:4], X)
+
+
+@fault(
+    "float16-widened",
+    "a step without columns left out, which widens others",
+    "frontends.pipeline.split:_branched",
+    "if any(places[each].stop == places[each].start for each in chosen):",
+    "if False:",
+    named="CHANGELOG, Wrong predictions, float16 frames",
+)
+def widened_halves(t: Trial) -> None:
+    X = pd.DataFrame(numbers(400) * 100, columns=["a", "b", "c"])
+    steps = ColumnTransformer(
+        [
+            ("scaled", "passthrough", ["a", "b"]),
+            ("none", FunctionTransformer(_no_columns), ["c"]),
+        ]
+    )
+    model = make_pipeline(steps, StandardScaler(), forest(20)).fit(X, X.a + X.b)
+    fast = t.fit(model, X)
+    t.method(fast, model, X[:2])
+    halves = X.astype(np.float16)
+    t.both(fast, model, halves[:2], halves)
+
+
+def _no_columns(X: Any) -> Any:
+    return np.zeros((len(X), 0))
 
 
 @fault(

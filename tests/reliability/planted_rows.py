@@ -11,6 +11,7 @@ import pyarrow as pa
 import xgboost as xgb
 from scipy import sparse
 from sklearn.ensemble import (
+    HistGradientBoostingClassifier,
     HistGradientBoostingRegressor,
     RandomForestRegressor,
 )
@@ -126,6 +127,24 @@ def infinite_rows(t: Trial) -> None:
     t.ask("infinite rows", lambda: fast.predict(rows), lambda: data(rows))
 
 
+@fault(
+    "limit-of-zeros-in-tables",
+    "a small number counted as 0",
+    "sources.lightgbm:LightGBMBoosterSource.passed_on",
+    'compares = is_table(X) or type(X).__name__ == "csr_matrix"',
+    'compares = type(X).__name__ == "csr_matrix"',
+    named="CHANGELOG, Wrong predictions, LightGBM and tables",
+)
+def limit_in_tables(t: Trial) -> None:
+    model, X = zeros_of_lightgbm()
+    fast = t.fit(model, X)
+    table = pa.table([X[:, i] for i in range(2)], ["a", "b"])
+    t.method(fast, model, table.slice(0, 4))
+    X[::2, 0] = -1.0000000180025095e-35
+    table = pa.table([X[:, i] for i in range(2)], ["a", "b"])
+    t.method(fast, model, table)
+
+
 def zeros_of_lightgbm() -> tuple[Any, Any]:
     X = np.random.default_rng(0).integers(-1, 1, (200, 2)).astype(float)
     return lightgbm(X, X[:, 0] * 3 + X[:, 1]), X
@@ -165,6 +184,20 @@ def half_floats(t: Trial) -> None:
     t.method(fast, model, X[:4])
     halves = [pa.array(column.astype(np.float16), pa.float16()) for column in X.T]
     t.method(fast, model, pa.table(halves, ["a", "b"]))
+
+
+@fault(
+    "big-endian-frames",
+    "a dtype answered that the library refuses",
+    "rows.frames:is_plain",
+    "dtype in _PLAIN",
+    'dtype.newbyteorder("=") in _PLAIN',
+    named="CHANGELOG, Rows that libraries refuse",
+)
+def big_endian(t: Trial) -> None:
+    X = numbers()
+    model = histogram(X, X.sum(axis=1))
+    t.both(t.fit(model, X), model, pd.DataFrame(X[:4]), pd.DataFrame(X.astype(">f8")))
 
 
 @fault(
@@ -222,6 +255,36 @@ def unsorted_columns(t: Trial) -> None:
         for part in (columns.data, columns.indices):
             part[first:last] = part[first:last][::-1]
     t.method(fast, model, columns)
+
+
+@fault(
+    "out-over-the-rows",
+    "answers written over rows that were not read",
+    "prediction.predictor:ForestPredictor._write",
+    "apart = arrays and not np.may_share_memory(X, out)",
+    "apart = arrays",
+    named="CHANGELOG, Wrong predictions, out= that overlaps the rows",
+)
+def out_over_rows(t: Trial) -> None:
+    from unittest.mock import patch
+
+    from skforge.prediction import blocks
+
+    X = numbers(1024, 2)
+    model = HistGradientBoostingClassifier(max_iter=5).fit(X, X[:, 0] > 0)
+    fast = t.fit(model, X)
+    wanted = model.predict_proba(X)
+    memory = np.concatenate([X, X[:1]])
+
+    def overlapping() -> Any:
+        return fast.predict_proba(memory[:-1], out=memory[1:])
+
+    with (
+        patch.object(blocks, "MOST_VALUES", 256),
+        patch.object(blocks, "BLOCK_VALUES", 256),
+    ):
+        t.method(fast, model, X, "predict_proba")
+        t.ask("out over the rows", overlapping, lambda: wanted)
 
 
 @fault(

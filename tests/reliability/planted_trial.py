@@ -108,6 +108,38 @@ class Trial:
         self.method(fast, model, first, name)
         self.method(fast, model, X, name)
 
+    def command(self, what: str, model: Path, rows: Path, expected: Any) -> None:
+        """Compare what ``skforge predict`` writes; exit code 3 is a comparison's."""
+        output = self.folder / "output.npy"
+        output.unlink(missing_ok=True)
+        code, said = run_command("predict", model, rows, "--output", output)
+        if "differ" in said and (code or "Warning" in said):
+            self.spoke.append(f"{what}: {said}")
+        if code:
+            self.refused.append(f"{what}: exit {code}: {said}")
+            return
+        self.ask(what, lambda: np.load(output), expected)
+
+
+def run_command(*words: Any) -> tuple[int, str]:
+    """Run ``skforge`` in this process, so that it has the fault; return what it said.
+
+    The code is as shells get it.
+    """
+    import io
+    from contextlib import redirect_stderr, redirect_stdout
+
+    from skforge.cli.main import app
+
+    out = io.StringIO()
+    with redirect_stdout(out), redirect_stderr(out):
+        try:
+            app([*map(str, words)], prog_name="skforge")
+            code = 0
+        except SystemExit as end:
+            code = int(end.code or 0)
+    return code, " ".join(out.getvalue().split())
+
 
 def python(folder: Path, text: str) -> np.ndarray:
     """Run a program beside an unpacked wheel; return the array ``answer``."""
