@@ -5,6 +5,7 @@ Every test has a timeout: a deadlock is a failure, not a wait.
 
 from __future__ import annotations
 
+import copy
 import gc
 import os
 import pickle
@@ -20,6 +21,7 @@ from sklearn.datasets import make_classification
 from sklearn.ensemble import RandomForestClassifier
 from threadpoolctl import threadpool_limits
 
+import skforge
 from skforge import CompiledForest, Schedule, compile_forest, load_forest
 from skforge.engine import shares
 from skforge.engine.cpu import threads as runtime
@@ -71,6 +73,40 @@ def test_first_calls_of_all_sizes_at_once(n_jobs, monkeypatch):
     assert all(run_threads(work))
     kernels = len(set(module.schedules.values()))
     assert kernels <= len(compiled) <= kernels + 1  # one more for `apply`
+
+
+@pytest.mark.parametrize("n_jobs", [None, 2])
+def test_threads_of_one_loaded_file(n_jobs, tmp_path, monkeypatch):
+    no_cache(monkeypatch)
+    model = CompiledForest(SOURCE, n_jobs=n_jobs).fit(X[:50])
+    skforge.save(model, tmp_path / "model.skforge")
+    model = skforge.load(tmp_path / "model.skforge")
+    assert all(run_threads(lambda number: right(model)))
+
+
+def test_threads_that_compile_forests_of_their_own(monkeypatch):
+    no_cache(monkeypatch)
+    forest = load_forest(SOURCE)
+
+    def work(number):
+        schedule = Schedule().tile("batch", "b0", "b1", 8 + number)
+        module = compile_forest(forest, schedule)
+        return right(module, "predict_raw", (1, 600))
+
+    assert all(run_threads(work, 8))
+
+
+def test_a_copy_can_be_made_while_others_predict():
+    model = CompiledForest(SOURCE, schedule=PARALLEL).fit(X[:50])
+
+    def work(number):
+        if number % 4:
+            return right(model, sizes=(1, 17, 600))
+        return right(pickle.loads(pickle.dumps(model)), sizes=(17,)) and right(
+            copy.deepcopy(model), sizes=(17,)
+        )
+
+    assert all(run_threads(work))
 
 
 # ------------------------------------------------------------ limits

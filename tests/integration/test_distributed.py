@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -350,6 +352,33 @@ def test_a_model_that_cannot_leave_its_source_behind():
     assert pack(named_model(), keep_estimator=True).pickled
 
 
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("categories", [False, True])
+def test_another_process_needs_neither_the_source_nor_the_estimator(
+    tmp_path, categories
+):
+    xgboost = pytest.importorskip("xgboost")
+    if categories:
+        X, y = with_categories()
+        model = xgboost.XGBClassifier(n_estimators=4, enable_categorical=True).fit(X, y)
+    else:
+        model, X = trained("xgboost")
+    fast = plain(model).fit(X)
+    work = job(fast, "predict_proba", 1, "auto")
+    (tmp_path / "job").write_bytes(pickle.dumps((work, X)))
+    code = (
+        "import pickle, sys; sys.modules['xgboost'] = None;"  # cannot be imported
+        "work, X = pickle.load(open('job', 'rb'));"
+        "sys.stdout.buffer.write(work.of_frame(X).tobytes())"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert found.returncode == 0, found.stderr.decode()
+    assert found.stdout == model.predict_proba(X).tobytes()
+
+
 # ------------------------------------------------------------ the models of a process
 
 
@@ -569,3 +598,18 @@ def test_an_empty_batch_of_arrays_has_an_empty_answer():
     same_bits(_answer(work, frame), model.predict_proba(X))
     empty = _answer(work, frame[:0])
     assert empty.shape == (0, 3) and empty.dtype == work.answer.dtype
+
+
+def test_contributions_in_every_engine():
+    """All engines ask the same job: what Ray and Spark make of its answer."""
+    fast, frame = named_model(), table()[:9]
+    expected = fast.predict_contribs(frame)
+    batch = {name: frame[name].to_numpy() for name in NAMES}
+    found = Predictor(fast, "predict_contribs", keep=["age"])(batch)
+    names = [f"contribution_{c}_{n}" for c in fast.classes_ for n in [*NAMES, "bias"]]
+    assert list(found) == ["age", *names]
+    columns = np.stack([found[name] for name in names], axis=1)
+    same_bits(columns.reshape(expected.shape), expected)
+    work = job(fast, "predict_contribs", 1, "auto")
+    same_bits(_answer(work, frame).reshape(expected.shape), expected)
+    assert spark_type(work) == "array<double>"

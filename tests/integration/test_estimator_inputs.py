@@ -113,6 +113,14 @@ def test_xgboost_casts_whatever_numpy_is_told_to_raise(kind):
         assert outcome(compiled.predict, kind(rows)) == expected
 
 
+@pytest.mark.parametrize("model", ["rf", "lgb", "xgb"])
+def test_a_scalar_array_is_refused_as_by_the_source(model):
+    source, compiled = fitted(model)
+    expected = outcome(source.predict, np.array(1.0))
+    assert outcome(compiled.predict, np.array(1.0)) == expected
+    assert model == "xgb" or "ValueError: Expected 2D array" in expected[1]
+
+
 @pytest.mark.parametrize(
     ("kind", "trained", "other"),
     [

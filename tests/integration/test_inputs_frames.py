@@ -6,10 +6,12 @@ import string
 
 import numpy as np
 import pytest
+from hypothesis import given
 from hypothesis import strategies as st
 
 import skforge
 from skforge.exceptions import InvalidInputError, SourceNeededError
+from skforge.rows.frames import FrameColumns
 from tests.comparing import saved
 from tests.plain import plain
 
@@ -277,3 +279,20 @@ def test_frames_without_blocks_are_read_column_by_column(name):
 NAMES = st.lists(
     st.text(string.printable, max_size=4), min_size=2, max_size=12, unique=True
 )
+
+
+@given(NAMES, st.randoms(use_true_random=False))
+def test_texts_are_found_as_xgboost_finds_them(names, random):
+    rng = np.random.default_rng(random.getrandbits(32))
+    column = pd.Categorical(rng.choice(names, 60), categories=names)
+    frame = pd.DataFrame({"c": column, "x": rng.normal(size=60)})
+    y = column.codes % 3 + frame["x"]
+    model = xgb.XGBRegressor(
+        n_estimators=2, max_depth=4, enable_categorical=True, n_jobs=1
+    ).fit(frame, y)
+    columns = FrameColumns(skforge.load_forest(model).category_names)
+    random.shuffle(names)
+    other = frame.assign(c=frame["c"].cat.set_categories(names))
+    numbers = columns.numbers(other, np.float32, unseen=None)
+    assert np.array_equal(numbers[:, 0], column.codes)
+    assert np.array_equal(model.predict(numbers), model.predict(other))

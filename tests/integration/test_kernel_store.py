@@ -225,6 +225,20 @@ def test_stored_scores_that_are_wrong_are_made_anew(folder, tmp_path):
     assert object_cache.read(path.name, "samples").tobytes() == content
 
 
+def test_a_kernel_that_is_wrong_about_the_stored_rows_never_answers(folder, tmp_path):
+    saved = []
+    for model in MODELS:
+        fast = plain(model).fit(X)
+        check(fast, model)
+        skforge.save(fast, tmp_path / "a.skforge")
+        saved.append((*(set(files(folder)) - {path for path, _ in saved}), model))
+    (first, _), (second, _) = saved
+    content = object_cache.read(first.name, "kernels").tobytes()
+    object_cache.write(second.name, "kernels", [content])
+    with pytest.raises(VerificationError, match=r"random row \d+ around the model"):
+        skforge.load(tmp_path / "a.skforge").predict(X)
+
+
 # ------------------------------------------------------------ what is kept
 
 

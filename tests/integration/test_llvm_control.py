@@ -32,6 +32,18 @@ from tests.llvm_kernels import buffers, check, kernel
 from tests.run_kernel import call
 
 
+def test_a_switch_sends_every_other_number_to_its_last_case():
+    def write(b, selector, out):
+        cases = [lambda v=v: [b.const(v, I32)] for v in (5, 6, 7)]
+        (kind,) = b.switch(selector, cases, [I32])
+        b.store(out, b.const(0), kind)
+
+    function = kernel({"selector": I32, **buffers(out=I32)}, write)
+    for selector, wanted in [(0, 5), (1, 6), (2, 7), (3, 7), (-1, 7), (2**31 - 1, 7)]:
+        args = {"selector": selector, "out": np.zeros(1, np.int32)}
+        check(function, args, {"out": np.array([wanted], np.int32)})
+
+
 def test_vectors_and_masks_are_carried():
     def write(b, a, out):
         zero = b.const(0)

@@ -15,6 +15,7 @@ pytest.importorskip("pandas")
 from skforge.distributed.ray import Predictor, predict  # noqa: E402
 from skforge.exceptions import InvalidInputError  # noqa: E402
 from tests.distributed_tools import (  # noqa: E402
+    categorical_model,
     named_model,
     same_bits,
     table,
@@ -60,6 +61,12 @@ def test_a_dataset_with_names_missing_values_and_an_id(cluster):
     assert list(found) == ["id", *names]
     assert found["id"].tolist() == list(range(len(frame)))
     same_bits(found[names].to_numpy(np.float64), named_model().predict_proba(table()))
+
+
+def test_categories_of_catboost(cluster):
+    fast, rows, wanted = categorical_model()
+    found = predict(fast, ray.data.from_pandas(rows)).to_pandas()
+    same_bits(found["prediction"].to_numpy(), wanted)
 
 
 def test_what_is_no_dataset_is_refused():
