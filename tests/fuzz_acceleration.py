@@ -80,7 +80,13 @@ OWN: dict[bool, list[Any]] = {
 
 def _of_table(table: dict[str, Kind]) -> dict[bool, list[Any]]:
     """Return the classifiers of a table of kinds, and the regressors of one target."""
-    plain = [kind for kind in table.values() if not kind.fit and kind.part is None]
+    plain = [
+        kind
+        for name, kind in table.items()
+        if not kind.fit and kind.part is None
+        # which take two classes alone, or no labels
+        if not any(text in name for text in ("of multi", "Regressor of"))
+    ]
     return {
         False: [kind.model for kind in plain if kind.y in ("two", "three")],
         True: [kind.model for kind in plain if kind.y == "values"],
