@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -13,14 +11,12 @@ import pytest
 from skforge.compiler import driver
 from skforge.compiler.binning.row_blocks import BlockedBins, plan_row_codes
 from skforge.compiler.binning.rules import ReadingRules, RowAt
-from skforge.compiler.binning.transpose import unpacked
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.ir.lir.walk import statements
 from skforge.compiler.layouts.lanes import lanes
 from skforge.compiler.layouts.lanes.lane_levels import CompleteRest, SparseRest
-from skforge.compiler.layouts.lanes.lane_masks import _interleaved
 from skforge.compiler.passes.hir import normalize_predicates
 from skforge.compiler.target import Target
 from skforge.forest.arrays import Missing
@@ -28,7 +24,7 @@ from skforge.forest.bins import plan_codes
 from skforge.forest.forest import Forest
 from skforge.modules.compiled import compile_forest
 from skforge.schedule.families import lanes_schedule
-from tests.exactness.forests import MAKERS, drawn, forest
+from tests.exactness.forests import drawn, forest
 from tests.exactness.sliced import counted
 from tests.oracles.codes import encode_rows
 from tests.oracles.lir_interpreter import interpret_lir
@@ -63,19 +59,6 @@ def searcher(made: Forest, width: int) -> Callable[[np.ndarray], np.ndarray]:
     return codes_of
 
 
-@pytest.mark.sampled(6)
-@pytest.mark.parametrize(
-    "name", [n for n in MAKERS if n not in ("leaves", "one leaf", "no trees")]
-)
-def test_codes_compare_as_the_oracles(name: str) -> None:
-    """Where a missing value goes right its code is any that exceeds every rank."""
-    if name == "wide records":
-        return  # as the others, and large
-    made = forest(name)
-    check_codes(made, 30, width=0)
-    check_codes(made, 30, width=8)
-
-
 def check_codes(made: Forest, n: int, width: int) -> None:
     normal, comparison = normalize_predicates.run(made)
     table = plan_codes(normal, np.uint8)
@@ -100,30 +83,6 @@ def test_codes_by_buckets(even: bool, sides: str, missing: Missing) -> None:
         plan = plan_row_codes(table, normal, width)
         assert any(part.buckets for part in plan.classes)
         check_codes(made, 60, width)
-
-
-@pytest.mark.parametrize(("n_lanes", "bits"), [(64, 8), (32, 8), (16, 8), (32, 16)])
-@pytest.mark.parametrize("planes", [1, 2, 4, 8])
-def test_interleaving_puts_trees_where_their_number_says(n_lanes, bits, planes):
-    lane_of = _interleaved(np.arange(n_lanes), planes, bits)
-    assert sorted(lane_of.tolist()) == list(range(n_lanes))
-    # the parts of a mask, in order, at the place of its tree
-    parts = [[np.array([(lane, k) for lane in range(n_lanes)])] for k in range(planes)]
-    unit = 1
-    while len(parts) > 1:
-        low, high = (unpacked(n_lanes, 128 // bits, unit, k) for k in (False, True))
-        parts = [
-            [
-                np.concatenate([a, c])[half]
-                for a, c in zip(one, two, strict=True)
-                for half in (low, high)
-            ]
-            for one, two in zip(parts[::2], parts[1::2], strict=True)
-        ]
-        unit *= 2
-    whole = np.concatenate(parts[0]).reshape(n_lanes, planes, 2)
-    assert (whole[:, :, 0] == lane_of[:, None]).all()
-    assert (whole[:, :, 1] == np.arange(planes)).all()
 
 
 V4 = Target.x86_64("v4")
@@ -158,17 +117,6 @@ def test_registers_follow_the_columns() -> None:
     assert shape(v3, 90) == ("u8", 32, 4, 0)
     assert shape(V4, 32) == ("u8", 64, 1, 32)
     assert shape(V4, 33) == ("u16", 32, 2, 0)
-
-
-def even(made: Forest) -> Forest:
-    """Return full trees whose levels have one test each."""
-    predicate = made.predicate.copy()
-    depth = made.node_depths()
-    for first, end in pairwise(made.tree_offset.tolist()):
-        for level in range(int(depth[first:end].max())):
-            nodes = first + np.flatnonzero(depth[first:end] == level)
-            predicate[nodes] = predicate[nodes[0]]
-    return replace(made, predicate=predicate)
 
 
 def test_slots_hold_the_planes_they_need() -> None:
