@@ -23,7 +23,6 @@ from skforge.compiler.ir.lir.nodes import (
     Value,
     Vec,
 )
-from skforge.compiler.ir.lir.printer import print_lir
 from skforge.compiler.ir.lir.verifier import verify_lir
 from skforge.compiler.ir.lir.walk import bound_in, statements
 from skforge.compiler.target import Target
@@ -32,7 +31,7 @@ from skforge.schedule.schedule import Schedule
 from tests.exactness.forests import forest
 from tests.exactness.gpu_families import FAMILIES
 from tests.grid_tools import grid, region, warp_sum
-from tests.lir_loops import for_, parallel_for, while_
+from tests.lir_loops import for_, parallel_for
 from tests.oracles.lir_interpreter import interpret_lir
 from tests.strategies_indices import (
     BYTES,
@@ -83,54 +82,6 @@ def wide_values(function: Function) -> list[str]:
         for value in bound_in(stmt)
         if value.type.element == I64
     ]
-
-
-def test_a_walk_in_text() -> None:
-    b = Builder()
-    rows, stride = Value("rows", I64), Value("row_stride", I64)
-
-    def row(r: Value, _: tuple[Value, ...]) -> None:
-        first = b.mul(r, stride)
-
-        def hop(carried: tuple[Value, ...]) -> list[Value]:
-            feature = b.convert(b.load(BYTES, carried[0]), I64)
-            right = b.compare("ge", b.load(X, b.add(first, feature)), 0.5)
-            left = b.convert(b.load(LINKS, carried[0]), I64)
-            return [b.add(left, b.convert(right, I64))]
-
-        inner = lambda c: b.compare("gt", c[0], 0)  # noqa: E731
-        (leaf,) = while_(b, [b.const(3)], inner, hop)
-        b.store(OUT, r, b.load(X, leaf))
-
-    for_(b, b.const(0), rows, b.const(1), row)
-    function = Function("f", (rows, stride, X, LINKS, BYTES, OUT), b.finish())
-    assert print_lir(narrow_indices.run(function)) == (
-        "func f(%rows: i32, %row_stride: i32, @x: f32, @links: i32, @b: u8, "
-        "@out: f32) {\n"
-        "  %c.1: i32 = const 0\n"
-        "  %c.2: i32 = const 1\n"
-        "  for %i.3: i32 = %c.1 to %rows step %c.2 {\n"
-        "    %mul.4: i32 = mul %i.3, %row_stride\n"
-        "    %c.5: i32 = const 3\n"
-        "    %out.18: i32 = while carry (%carry.6: i32 = %c.5) {\n"
-        "      %cmp.7: bool = compare gt %carry.6, %c.1\n"
-        "    } %cmp.7 {\n"
-        "      %load.8: u8 = load @b[%carry.6]\n"
-        "      %conv.9: i32 = convert %load.8\n"
-        "      %add.10: i32 = add %mul.4, %conv.9\n"
-        "      %load.11: f32 = load @x[%add.10]\n"
-        "      %c.12: f32 = const 0.5\n"
-        "      %cmp.13: bool = compare ge %load.11, %c.12\n"
-        "      %load.14: i32 = load @links[%carry.6]\n"
-        "      %conv.16: i32 = convert %cmp.13\n"
-        "      %add.17: i32 = add %load.14, %conv.16\n"
-        "      yield %add.17\n"
-        "    }\n"
-        "    %load.19: f32 = load @x[%out.18]\n"
-        "    store @out[%i.3] = %load.19\n"
-        "  }\n"
-        "}\n"
-    )
 
 
 def loaded(b: Builder) -> Value:

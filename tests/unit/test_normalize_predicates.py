@@ -108,22 +108,6 @@ def test_thresholds_at_the_ends_of_their_dtype(tests, dtype, missing, missing_le
     )
 
 
-def test_the_commoner_comparison_wins():
-    tests = [(Comparison.LT, 1.0), (Comparison.GT, 2.0), (Comparison.LE, 3.0)]
-    result, comparison = normalize_predicates.run(stumps(tests))
-    assert comparison == "le"
-    below_one = float(np.nextafter(np.float32(1), np.float32(0)))
-    assert sorted(result.threshold.tolist()) == [below_one, 2.0, 3.0]
-
-
-def test_less_than_wins_a_tie():
-    tests = [(Comparison.LE, 1.0), (Comparison.LT, 2.0)]
-    result, comparison = normalize_predicates.run(stumps(tests))
-    above_one = float(np.nextafter(np.float32(1), np.float32(2)))
-    assert comparison == "lt"
-    assert sorted(result.threshold.tolist()) == [above_one, 2.0]
-
-
 def test_opposite_tests_become_one_predicate():
     forest = stumps([(Comparison.LT, 1.0), (Comparison.GE, 1.0)])
     forest = replace(forest, missing_left=np.array([True, False]))
@@ -131,26 +115,3 @@ def test_opposite_tests_become_one_predicate():
     assert result.n_predicates == 1
     assert result.left.tolist() == [1, -1, -1, 5, -1, -1]
     assert result.right.tolist() == [2, -1, -1, 4, -1, -1]
-
-
-def test_unequal_is_equal_with_children_swapped():
-    forest = stumps([(Comparison.NE, 2.0), (Comparison.EQ, 2.0), (Comparison.GE, 2.0)])
-    forest = replace(forest, missing_left=np.array([True, False, True]))
-    result, name = normalize_predicates.run(forest)
-    assert name == "lt"
-    assert result.comparison.tolist() == [Comparison.LT, Comparison.EQ]
-    assert result.threshold.tolist() == [2.0, 2.0]
-    assert result.missing_left.tolist() == [False, False]
-    assert result.left.tolist() == [2, -1, -1, 4, -1, -1, 8, -1, -1]
-    rows = np.array([[1.0], [2.0], [3.0], [np.nan]], forest.input_dtype)
-    np.testing.assert_array_equal(
-        reference_raw(result, rows), reference_raw(forest, rows)
-    )
-
-
-def test_equality_keeps_its_threshold_where_others_move():
-    tests = [(Comparison.LE, 1.0), (Comparison.LE, 3.0), (Comparison.LT, 2.0)]
-    forest = stumps([*tests, (Comparison.EQ, 2.0)])
-    result, name = normalize_predicates.run(forest)
-    assert name == "le"
-    assert result.threshold[result.comparison == Comparison.EQ].tolist() == [2.0]

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from skforge.compiler.ir.hir.nodes import TiledForest, shapes
 from skforge.compiler.passes.hir import tile_nodes
 from skforge.exceptions import ScheduleError
-from skforge.forest.combine import subset
 from skforge.forest.forest import Forest
 from skforge.forest.reference import reference_leaves
 from tests.refusals import error_of
@@ -152,13 +151,6 @@ def test_growing_tiles_in_parts_changes_nothing(forest, kind):
         np.testing.assert_array_equal(getattr(parts, name), getattr(whole, name))
 
 
-@given(random_forest(), st.integers(1, 8))
-def test_a_forest_without_trees_has_no_items(forest, size):
-    tiles = tile_nodes.run(subset(forest, []), size)
-    assert (tiles.n_trees, tiles.n_items) == (0, 0)
-    assert tiles.child.shape == (0, size + 1)
-
-
 def stump_chain() -> Forest:
     """One tree: node 0 tests feature 0, its left child 1 feature 1; three leaves."""
     return Forest(
@@ -172,22 +164,6 @@ def stump_chain() -> Forest:
         category_offset=np.zeros(3, np.int64), category_words=np.zeros(0, np.uint32),
         n_features=2, base=np.zeros(1, np.float32),
     ).validate()  # fmt: skip
-
-
-def test_small_tiles_hang_below_dummies():
-    tiles = tile_nodes.run(stump_chain(), 4)
-    assert tiles.predicate[0].tolist() == [-1, -1, 0, 1]
-    assert tiles.child[0].tolist() == [-1, -1, 1, 2, 3]
-    assert tiles.node.tolist() == [0, 3, 4, 2]
-    assert tiles.depth.tolist() == [0, 1, 1, 1]
-
-
-def test_single_node_tiles_are_the_plain_tree():
-    tiles = tile_nodes.run(stump_chain())
-    assert tiles.predicate[:, 0].tolist() == [0, 1, -1, -1, -1]
-    assert tiles.child.tolist() == [[1, 2], [3, 4], [-1, -1], [-1, -1], [-1, -1]]
-    assert tiles.depth.tolist() == [0, 1, 1, 2, 2]
-    assert (tiles.min_depth.tolist(), tiles.max_depth.tolist()) == ([1], [2])
 
 
 def test_left_children_alone_do_not_make_a_level_order():
