@@ -324,14 +324,6 @@ def test_forged_files_raise_errors_of_skforge_alone(name, monkeypatch):
     assert refused > 40
 
 
-@pytest.mark.parametrize("at", range(3))
-def test_flipped_bytes_are_found(at):
-    content = bytearray(file_of(1, "xgboost.skforge"))
-    content[len(content) * (at + 1) // 4] ^= 1
-    with pytest.raises(skforge.InvalidModelError):
-        converted(bytes(content))
-
-
 def test_other_trees_are_not_written(tmp_path, monkeypatch):
     def other(forest, rows):
         return np.full((len(rows), 1), 7.0)

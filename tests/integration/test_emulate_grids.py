@@ -21,13 +21,11 @@ from skforge.compiler.ir.lir.nodes import (
     Function,
     Scalar,
     Value,
-    Vec,
 )
 from skforge.exceptions import CompilerError
 from skforge.gpu.passes import emulate_grids
 from tests.grid_tools import Place, check_emulated, grid, region, warp_sum
 from tests.grids_by_hand import BY_HAND, Made, function_of
-from tests.lir_loops import for_, while_
 from tests.lir_tools import buffer_of
 from tests.llvm_kernels import DTYPES
 from tests.strategies_grid import GridProgram, grid_programs
@@ -55,53 +53,6 @@ def test_a_function_without_grids_stays_as_it_is() -> None:
     b.store(OUT, b.const(0), b.const(1.0, F32))
     function = Function("f", (OUT,), b.finish())
     assert emulate_grids.run(function) is function
-
-
-@pytest.mark.parametrize("index", [I32, I64])
-def test_rows_are_loaded_together_and_read_by_others(index: Scalar) -> None:
-    """A block loads a tile in chunks, and each thread reads what others loaded."""
-    rows, columns, threads = 40, 5, 8
-    b, n = Builder(), Value("n", I64)
-
-    def block(place: Place) -> None:
-        first = b.mul(b.convert(place[0], I64), threads)
-        tile = b.alloc("tile", F32, b.const(threads * columns), space="shared")
-
-        def load(place: Place) -> None:
-            def copy(at: Value, _: Place) -> None:
-                source = b.add(b.mul(first, columns), at)
-                inside = b.compare("lt", source, b.mul(n, columns))
-                b.if_(inside, lambda: b.store(tile, at, b.load(X, source)))
-
-            thread = b.convert(place[0], I64)
-            for_(b, thread, b.const(threads * columns), b.const(threads), copy)
-
-        def write(place: Place) -> None:
-            row = b.add(first, b.convert(place[0], I64))
-
-            def sum_up() -> None:
-                def add(c: Value, carried: Place) -> list[Value]:
-                    at = b.add(b.mul(b.convert(place[0], I64), columns), c)
-                    return [b.binary("add", carried[0], b.load(tile, at))]
-
-                bounds = b.const(0), b.const(columns), b.const(1)
-                (total,) = for_(b, *bounds, add, [b.const(0.0, F32)])
-                b.store(OUT, row, total)
-
-            b.if_(b.compare("lt", row, n), sum_up)
-
-        region(b, (threads,), load, index=index)
-        region(b, (threads,), write, index=index)
-
-    blocks = b.binary("div", b.add(n, threads - 1), b.const(threads))
-    grid(b, (b.convert(blocks, index),), block)
-    x = numbers(rows * columns)
-    for n_rows in (40, 37, 1, 0):
-        out = np.zeros(rows, np.float32)
-        function = Function("f", (X, n, OUT), b.finish())
-        args = {"x": x, "n": n_rows, "out": out}
-        found = check_emulated(function, args, threads=(1, 3))
-        assert np.count_nonzero(found["out"]) == n_rows
 
 
 @pytest.mark.parametrize("dims", ["xyz", "zyx", "yxz"])
@@ -135,44 +86,6 @@ def test_functions_by_hand(make: Callable[[], Made]) -> None:
     check_emulated(*function_of(make), threads=(1, 2))
 
 
-def test_private_memory_lives_through_a_uniform_loop() -> None:
-    b, n = Builder(), Value("n", I64)
-
-    def block(_: Place) -> None:
-        totals = b.alloc("totals", F32, b.const(3), space="private")
-
-        def each(t: Place, k: Value, what: Any) -> None:
-            b.store(totals, k, what(b.add(b.mul(t[0], 3), k)))
-
-        def start(t: Place) -> None:
-            bounds = b.const(0), b.const(3), b.const(1)
-            for_(b, *bounds, lambda k, _: b.store(totals, k, b.const(0.5, F32)))
-
-        def trees(tree: Value, _: Place) -> None:
-            shared = b.alloc("shared", F32, b.const(4), space="shared")
-            region(b, (4,), lambda t: b.store(shared, t[0], b.load(X, tree)))
-
-            def add(t: Place) -> None:
-                at = b.binary("rem", tree, b.const(3))
-                more = b.load(shared, b.binary("xor", t[0], b.const(3)))
-                b.store(totals, at, b.binary("add", b.load(totals, at), more))
-
-            region(b, (4,), add)
-
-        region(b, (4,), start)
-        for_(b, b.const(0), n, b.const(1), trees)
-
-        def write(t: Place) -> None:
-            indices = b.add(b.iota(I32, 2), 1)
-            pair = b.let(lir.Gather(totals, indices), Vec(F32, 2), "pair")
-            b.store(OUT, b.mul(t[0], 2), pair)
-
-        region(b, (4,), write)
-
-    grid(b, (1,), block)
-    emulated(b, x=numbers(7), n=7, out=np.zeros(8, np.float32))
-
-
 @pytest.mark.sampled(7)
 @pytest.mark.parametrize("width", [1, 2, 4, 8, 16, 32])
 @pytest.mark.parametrize("element", [F32, F64, I32, U8, I64])
@@ -191,77 +104,6 @@ def test_warps_sum_in_butterfly_order(width: int, element: Scalar) -> None:
     emulated(b, x=rows, out=np.zeros_like(rows))
 
 
-def test_every_kind_of_value_outlives_a_warp_operation() -> None:
-    b, out = Builder(), Buffer("out", I32)
-
-    def body(t: Place) -> None:
-        value = b.load(X, t[0])
-        vector = b.load(X, t[0], Vec(F32, 4))
-        flag = b.compare("gt", value, b.const(0.0, F32))
-        mask = b.compare("gt", vector, b.const(0.0, F32))
-        constant = b.const(7, I32)
-        scratch = b.alloc("scratch", I32, b.const(2), space="private")
-        b.store(scratch, b.const(1), b.convert(t[0], I32))
-        total = warp_sum(b, value, 8)
-        bits = b.mask_bits(b.binary("xor", mask, b.splat(flag, 4)), I32)
-        bits = b.mul(b.add(bits, b.load(scratch, b.const(1))), constant)
-        large = b.compare("gt", b.extract(vector, 2), total)
-        b.store(out, t[0], b.select(large, bits, b.convert(flag, I32)))
-
-    grid(b, (1,), lambda _: region(b, (16,), body))
-    emulated(b, x=numbers(20), out=np.zeros(16, np.int32))
-
-
-def test_control_around_warp_operations_is_the_warps() -> None:
-    """Warps leave loops at their own times, and take their own branches."""
-    b, threads, width = Builder(), 32, 8
-    out = Buffer("out", F32)
-
-    def body(t: Place) -> None:
-        linear = b.add(b.mul(t[1], 16), t[0])
-        warp = b.binary("div", linear, b.const(width))
-        value = b.load(X, linear)
-
-        def step(k: Value, carried: Place) -> list[Value]:
-            a, c = carried
-            total = warp_sum(b, b.binary("add", a, value), width)
-            return [b.binary("mul", c, total), b.binary("add", a, b.load(X, k))]
-
-        stop = b.add(warp, 1)
-        a, c = for_(b, b.const(0), stop, b.const(1), step, [value, value])
-
-        def cond(carried: Place) -> Value:
-            narrow = warp_sum(b, carried[0], 2)
-            total = warp_sum(b, narrow, width)
-            return b.compare("lt", total, b.const(100))
-
-        def body(carried: Place) -> list[Value]:
-            total = warp_sum(b, b.binary("add", carried[0], linear), 4)
-            return [b.add(b.binary("max", total, 1), carried[0])]
-
-        (count,) = while_(b, [b.binary("and", linear, 3)], cond, body)
-        results = (Value("r1", F32), Value("r2", I64))
-        with b.body() as then:
-            yes = (warp_sum(b, a, 4), count)
-        with b.body() as orelse:
-            no = (c, warp_sum(b, b.mul(count, linear), width))
-        odd = b.compare("eq", b.binary("and", warp, 1), 1)
-        b.emit(lir.If(odd, tuple(then), tuple(orelse), yes, no, results))
-        (last,) = b.switch(
-            warp,
-            [
-                lambda: [warp_sum(b, results[0], 8)],
-                lambda: [results[0]],
-                lambda: [warp_sum(b, b.convert(results[1], F32), 2)],
-            ],
-            [F32],
-        )
-        b.store(out, linear, b.binary("add", last, b.convert(results[1], F32)))
-
-    grid(b, (1,), lambda _: region(b, (16, 2), body))
-    emulated(b, x=numbers(threads), out=np.zeros(threads, np.float32))
-
-
 @pytest.mark.parametrize("counts", [(0,), (0, 3), (-2,), (-2, -3), (2, 0)])
 def test_grids_of_no_blocks_do_nothing(counts: tuple[int, ...]) -> None:
     b = Builder()
@@ -271,37 +113,6 @@ def test_grids_of_no_blocks_do_nothing(counts: tuple[int, ...]) -> None:
     args = {f"n{k}": count for k, count in enumerate(counts)}
     found = emulated(b, out=np.zeros(2, np.float32), **args)
     assert not found["out"].any()
-
-
-def test_uniform_branches_around_regions() -> None:
-    b, n = Builder(), Value("n", I64)
-
-    def block(g: Place) -> None:
-        tile = b.alloc("tile", I64, b.const(4), space="shared")
-        results = (Value("r", I64),)
-
-        def side(factor: int) -> tuple:
-            with b.body() as stmts:
-                region(b, (4,), lambda t: b.store(tile, t[0], b.mul(t[0], factor)))
-                yields = (b.const(factor),)
-            return tuple(stmts), yields
-
-        even = b.compare("eq", b.binary("and", g[0], 1), 0)
-        (then, yes), (orelse, no) = side(3), side(5)
-        b.emit(lir.If(even, then, orelse, yes, no, results))
-
-        def case(k: int) -> None:
-            def body(t: Place) -> None:
-                at = b.add(b.mul(g[0], 4), t[0])
-                total = b.add(b.load(tile, b.binary("xor", t[0], b.const(1))), k)
-                b.store(Buffer("out", I64), at, b.add(total, results[0]))
-
-            region(b, (4,), body)
-
-        b.switch(g[0], [lambda k=k: case(k) for k in (100, 200, 300)])
-
-    grid(b, (n,), block)
-    emulated(b, n=5, out=np.zeros(20, np.int64))
 
 
 # ---------------------------------------------------------------- refusals

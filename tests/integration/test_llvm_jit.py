@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import struct
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -169,47 +168,6 @@ def test_a_module_of_several_kernels():
     assert str(error.value) == "No kernel 'add2' in this module; it has add1, add10."
 
 
-def test_code_is_freed_with_its_module():
-    code = r"""
-import gc, sys
-from pathlib import Path
-import numpy as np
-from tests.run_kernel import call
-from skforge.engine.cpu.jit import (compile_functions)
-from skforge.compiler.target import Target
-
-def resident():
-    gc.collect()
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
-
-text = '''
-@table = private constant [1000000 x i8] zeroinitializer
-define void @k(ptr %args, ptr %pfor, i64 %n) {
-  %at = load ptr, ptr %args
-  %x = load i8, ptr getelementptr (i8, ptr @table, i64 999999)
-  store i8 %x, ptr %at
-  ret void
-}
-'''
-out = np.ones(1, np.uint8)
-def once():
-    module = compile_functions([text], Target.host())
-    call(module, "k", [out])
-    return module
-for _ in range(3):
-    once()
-before = resident()
-for _ in range(30):
-    once()
-freed = resident() - before
-kept = [once() for _ in range(30)]
-print(freed < 10e6, resident() - before > 25e6)
-"""
-    if not Path("/proc/self/statm").exists():
-        pytest.skip("needs /proc")
-    assert run_python(code).split() == ["True", "True"]
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -293,37 +251,6 @@ def test_many_threads_compile_at_once():
         return np.array_equal(out, sums)
 
     assert all(run_threads(work, 8))
-
-
-def test_a_child_forked_while_another_thread_compiles_can_compile():
-    code = r"""
-import os, sys, threading, time
-import numpy as np
-from tests.run_kernel import call
-from skforge.engine.cpu.jit import (compile_functions)
-from skforge.compiler.target import Target
-from tests.integration.test_llvm_jit import walk_kernel
-
-compile_functions([walk_kernel(1)], Target.host())
-stop = threading.Event()
-def compile_all_the_time():
-    while not stop.is_set():
-        compile_functions([walk_kernel(4)], Target.host())
-thread = threading.Thread(target=compile_all_the_time)
-thread.start()
-codes = []
-for _ in range(4):
-    time.sleep(0.02)
-    child = os.fork()
-    if child == 0:
-        compile_functions([walk_kernel(1)], Target.host())
-        os._exit(7)
-    codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-stop.set()
-thread.join()
-print(codes)
-"""
-    assert run_python(code).strip() == "[7, 7, 7, 7]"
 
 
 def test_importing_loads_no_llvmlite():
