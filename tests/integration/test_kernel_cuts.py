@@ -1,4 +1,4 @@
-"""Tests of ``unit/test_kernel_cuts.py`` that compile or start processes."""
+"""Kernels that stop early, by which a profile tells what each part takes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from skforge.compiler.ir.lir.verifier import verify_lir
+from skforge.compiler.target import Target
+from skforge.engine.kernels import KernelCache
 from skforge.schedule import families
 from tests.exactness.forests import forest, rows_for
 
@@ -18,7 +20,10 @@ from cases import Case
 from kernel_cuts import Cuts
 from where_time_goes import _kernel, profile, to_markdown
 
-from tests.unit.test_kernel_cuts import BLOCK_PARTS, BLOCKS, HOST, WALK_PARTS, lowered
+HOST = Target.host()
+BLOCKS = families.bitsliced_schedule(128)
+BLOCK_PARTS = ["columns", "search", "lines", "fold", "index", "look-up", "output"]
+WALK_PARTS = ["walk", "look-up"]
 
 TILE_PARTS = ["top", "tiles", "sums", "look-up", "output"]
 
@@ -47,7 +52,8 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_cut_kernels_of_every_kind_run(kind: str, name: str) -> None:
     schedule, parts = KINDS[kind]
-    made, whole = forest(name), lowered(name, schedule=schedule)
+    made = forest(name)
+    whole = KernelCache(made, HOST, "exact").lowered(schedule, "accumulator")
     rows = rows_for(name, 300)
     result = np.empty((300, made.n_outputs), made.accumulator_dtype)
     cuts = Cuts(whole.kernel.function)

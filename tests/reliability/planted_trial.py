@@ -182,7 +182,7 @@ class Fault:
     scenario: Scenario
 
 
-#: One of each kind in a place of the code, and all that a note names.
+#: One of each door and kind of value.
 FAULTS: dict[str, Fault] = {}
 
 
