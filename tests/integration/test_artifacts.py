@@ -273,39 +273,6 @@ def test_histogram_boosting_with_categories(tmp_path):
             other.predict(form)
 
 
-@pytest.mark.parametrize("trained_on", ["names", "numbers", "an array"])
-def test_categories_of_frames_go_by_name(trained_on, tmp_path):
-    random, n = np.random.default_rng(0), 400
-    codes = random.integers(0, 5, n)
-    frame = pd.DataFrame({"a": random.normal(size=n), "c": codes, "b": codes / 9})
-    unknown = frame.assign(c=codes + 1, d=0)
-    if trained_on == "names":
-        frame["c"] = pd.Categorical(np.array([*"vwxyz"])[codes])
-        unknown["c"] = pd.Categorical(np.array([*"vwxyq"])[codes])
-    rows = frame.to_numpy() if trained_on == "an array" else frame
-    chosen = {"names": "from_dtype", "numbers": ["c"], "an array": [1]}[trained_on]
-    model = HistGradientBoostingClassifier(max_iter=9, categorical_features=chosen)
-    fast = plain(model.fit(rows, codes % 2)).fit(rows)
-    other = saved(fast, tmp_path)
-    given = [frame, unknown[[*"acb"]]]
-    if trained_on != "an array":
-        given += [unknown, unknown[[*"dbca"]], unknown[[*"bca"]][:1]]
-    given += [frame.to_numpy()] * (trained_on == "numbers")
-    for X in given:
-        for compiled in (fast, other):
-            with warnings.catch_warnings(record=True) as said:
-                warnings.simplefilter("always")
-                found = compiled.predict_proba(X)
-            with warnings.catch_warnings(record=True) as own:
-                warnings.simplefilter("always")
-                expected = model.predict_proba(X)
-            np.testing.assert_array_equal(found, expected)
-            assert {str(w.message) for w in said} == {str(w.message) for w in own}
-    if trained_on == "numbers":  # an array of these columns would be in their order
-        with pytest.raises(SourceNeededError, match="astype"):
-            other.predict(frame[[*"bca"]].astype({"a": ">f8"}))
-
-
 @pytest.mark.parametrize("step", [8, pytest.param(3, marks=pytest.mark.slow)])
 def test_models_that_were_files(step, tmp_path):
     sources = set()

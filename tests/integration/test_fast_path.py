@@ -22,7 +22,6 @@ from threadpoolctl import threadpool_limits
 from skforge import CompiledForest
 from skforge.prediction.predictor import ForestPredictor
 from tests import kinds
-from tests.comparing import refusal
 from tests.plain import plain
 from tests.sklearn_rows import same_bits as assert_same
 
@@ -137,28 +136,6 @@ def test_probabilities_lie_in_memory_as_the_sources(name):
             assert_same(found, entry_calls(model)["predict_proba"](part))
 
 
-@pytest.mark.parametrize("form", ["booster", "file"])
-@pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
-def test_boosters_and_files(library, form, tmp_path):
-    one, path = X[7:8], tmp_path / "model.txt"
-    if library == "xgboost":
-        booster, path = source("xgboost of two").get_booster(), tmp_path / "m.json"
-        rows = pytest.importorskip("xgboost").DMatrix(one)
-        raw = booster.predict(rows, output_margin=True)
-        labels = (booster.predict(rows) > 0.5).astype(np.int64)
-    else:
-        booster, rows = source("lightgbm of three").booster_, one
-        raw = booster.predict(one, raw_score=True)
-        labels = raw.argmax(axis=1)
-    booster.save_model(path)
-    model = CompiledForest(booster if form == "booster" else path).fit(X)
-    assert entries(model) == set(METHODS)
-    found = model.predict_proba(one)
-    assert_same(found if library == "lightgbm" else found[:, 1], booster.predict(rows))
-    assert_same(model.predict_raw(one), raw)
-    assert_same(model.predict(one), labels)
-
-
 def test_decision_functions_are_entries():
     names = "gb of names", "gb of odd", "hist of names", "hist of odd", "isolation"
     for name in (*names, "adaboost of names"):
@@ -184,29 +161,6 @@ def test_scores_of_isolation_forests_are_entries():
 
 
 # ------------------------------------------------- what the source says, it still says
-
-REFUSED = {
-    "forest of two": (np.inf, -np.inf),
-    "tree of three": (np.inf,),
-    "gb of names": (np.inf, np.nan),
-    "adaboost of names": (np.inf, np.nan),
-}
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("name", REFUSED)
-@pytest.mark.filterwarnings("ignore:overflow encountered in cast")
-def test_values_that_the_source_refuses(name, dtype):
-    model, own = wrapped(name), source(name)
-    model.predict(X[:1])
-    values = (*REFUSED[name], *((1e39,) if dtype == "float64" else ()))
-    for value in values:
-        for column in range(WIDTH):
-            row = X[:1].astype(dtype)
-            row[0, column] = value
-            with pytest.raises(ValueError) as expected:
-                own.predict(row)
-            assert refusal(ValueError, model.predict, row) == str(expected.value)
 
 
 def test_infinity_where_scikit_learn_is_told_that_all_is_finite():
