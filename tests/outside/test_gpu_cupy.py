@@ -187,18 +187,6 @@ def test_copies_are_those_that_inspect_prints(
     assert work_of(cupy) == launches + divides
 
 
-def test_each_part_has_the_copies_that_inspect_prints(cupy, monkeypatch) -> None:
-    rows, _, _ = expected("scalar")
-    monkeypatch.setattr(gpu_runtime, "FEW_ROWS", 0)
-    monkeypatch.setattr(gpu_runtime, "PART_BYTES", 5 * rows.strides[0])
-    module = compile_forest(forest("scalar"), DIRECT, "cuda")
-    module.predict_raw(rows[:5])
-    work_of(cupy)
-    module.predict_raw(rows[:12])
-    parts = [printed_work(module, n)[-3:] for n in (5, 5, 2)]
-    assert work_of(cupy) == [work for part in parts for work in part]
-
-
 def test_many_threads_at_once(cupy) -> None:
     rows, raw, _ = expected("multiclass")
     module = compile_forest(forest("multiclass"), DIRECT, "cuda")
