@@ -21,6 +21,7 @@ from skforge.compiler.ir.lir.nodes import (
     Function,
     Scalar,
     Value,
+    Vec,
 )
 from skforge.exceptions import CompilerError
 from skforge.gpu.passes import emulate_grids
@@ -102,6 +103,27 @@ def test_warps_sum_in_butterfly_order(width: int, element: Scalar) -> None:
     rows = numbers(threads)
     rows = (rows if element.is_float else rows.astype("i8")).astype(DTYPES[element])
     emulated(b, x=rows, out=np.zeros_like(rows))
+
+
+def test_every_kind_of_value_outlives_a_warp_operation() -> None:
+    b, out = Builder(), Buffer("out", I32)
+
+    def body(t: Place) -> None:
+        value = b.load(X, t[0])
+        vector = b.load(X, t[0], Vec(F32, 4))
+        flag = b.compare("gt", value, b.const(0.0, F32))
+        mask = b.compare("gt", vector, b.const(0.0, F32))
+        constant = b.const(7, I32)
+        scratch = b.alloc("scratch", I32, b.const(2), space="private")
+        b.store(scratch, b.const(1), b.convert(t[0], I32))
+        total = warp_sum(b, value, 8)
+        bits = b.mask_bits(b.binary("xor", mask, b.splat(flag, 4)), I32)
+        bits = b.mul(b.add(bits, b.load(scratch, b.const(1))), constant)
+        large = b.compare("gt", b.extract(vector, 2), total)
+        b.store(out, t[0], b.select(large, bits, b.convert(flag, I32)))
+
+    grid(b, (1,), lambda _: region(b, (16,), body))
+    emulated(b, x=numbers(20), out=np.zeros(16, np.int32))
 
 
 @pytest.mark.parametrize("counts", [(0,), (0, 3), (-2,), (-2, -3), (2, 0)])
