@@ -89,6 +89,44 @@ def test_rows_between_guarded_pages(levels: str) -> None:
     assert (last, done.returncode) == ("all read within bounds", 0), done.stderr
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("name", ["lt", "double", "501 features", "categories"])
+def test_rows_however_they_lie(name: str) -> None:
+    made, rows, raw = case(name)
+    module = compile_forest(made, sliced(64))
+    n = 150
+    wide = np.full((n, rows.shape[1] + 5), np.nan, rows.dtype)
+    wide[:, 2:-3] = rows[:n]
+    ways = {
+        "stride": wide[:, 2:-3],
+        "backwards": np.ascontiguousarray(rows[:n][::-1])[::-1],
+        "every second": np.repeat(rows[:n], 2, axis=0)[::2],
+        "the same row": np.broadcast_to(rows[:1], rows[:n].shape),
+        "Fortran": np.asfortranarray(rows[:n]),
+        "one row": rows[:1],
+        "unaligned": _unaligned(rows[:n]),
+        "read only": _read_only(rows[:n]),
+    }
+    for way, x in ways.items():
+        wanted = raw[: len(x)] if way != "the same row" else np.repeat(raw[:1], n, 0)
+        before = x.tobytes()
+        assert_same_bits(raw_of(module, x), wanted, (name, way))
+        assert x.tobytes() == before
+
+
+def _unaligned(rows: np.ndarray) -> np.ndarray:
+    raw = np.empty(rows.nbytes + 1, np.uint8)[1:]
+    made = raw.view(rows.dtype).reshape(rows.shape)
+    made[:] = rows
+    return made
+
+
+def _read_only(rows: np.ndarray) -> np.ndarray:
+    made = rows.copy()
+    made.flags.writeable = False
+    return made
+
+
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("n_jobs", [1, 2, 8])
 @pytest.mark.parametrize("name", ["lt", "vector 3", "lists and folds", "501 features"])

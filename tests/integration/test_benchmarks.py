@@ -8,7 +8,7 @@ import sys
 import warnings
 from dataclasses import asdict
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -150,6 +150,17 @@ def test_the_first_sentence_says_what_the_picture_shows(benchmarks):
         assert f"{claim} as fast" in text.partition("![")[0]
 
 
+def test_exports_are_compared_and_numbers_rounded(benchmarks):
+    export = benchmarks["export"]
+    ones = np.ones(8, np.float32)
+    assert export._compared(ones, ones) == "same bits"
+    other = ones.copy()
+    other[:2] += np.float32(0.5)
+    assert export._compared(other, ones) == "25.00% differ, by 0.5 at most"
+    texts = [export._three(value) for value in (0.1314, 1.0, 9.996, 64.51, 4096.4)]
+    assert texts == ["0.131", "1.00", "10.00", "64.5", "4,096"]
+
+
 def test_forms_of_rows_are_compared_before_they_are_timed(benchmarks):
     forms = benchmarks["forms"]
     X = np.arange(12.0).reshape(1, 12)
@@ -280,3 +291,20 @@ def test_other_bits_of_ours_end_a_run_of_pipelines(small_pipelines, monkeypatch)
     monkeypatch.setitem(pipelines.SYSTEMS, "skforge", wrong)
     with pytest.raises(SystemExit, match="scaled, array, 100 rows: answers"):
         list(pipelines.cells(["scaled"], [1], 1e-4))
+
+
+@pytest.mark.parametrize("told", [("b", ""), ("a", "UserWarning: ")])
+def test_programs_that_answer_or_warn_otherwise_are_told(benchmarks, monkeypatch, told):
+    module = benchmarks["programs_compared"]
+    calls = {"kernel_calls": 2, "library_calls": 1, "differed": 0}
+
+    def run(program, made, accelerated, eager=False):
+        digest, said = told if accelerated else ("a", "")
+        return SimpleNamespace(digest=digest, said=said), calls
+
+    monkeypatch.setattr(module, "run", run)
+    line = module.compared(module.PROGRAMS[0])
+    assert not line["same"]
+    (words,) = module.compared_table({"lines": [line]})[2:]
+    assert "2 of 3" in words
+    assert "**others**" in words

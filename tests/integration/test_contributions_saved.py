@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import sparse
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import make_classification
 from sklearn.ensemble import (
@@ -107,6 +108,17 @@ def test_models_without_covers_say_so(tmp_path):
     assert "does not store how many training rows reached each node" in str(error.value)
 
 
+def test_rows_in_every_form(fitted, tmp_path):
+    skforge.save(fitted("xgboost"), tmp_path / "model.skforge")
+    for model in (fitted("xgboost"), skforge.load(tmp_path / "model.skforge")):
+        expected = model.predict_contribs(X)
+        shape = expected.shape[1:]
+        for rows in (X.tolist(), pd.DataFrame(X), np.asfortranarray(X)):
+            assert (model.predict_contribs(rows) == expected).all()
+        assert (model.predict_contribs(X[:1]) == expected[:1]).all()
+        assert model.predict_contribs(X[:0]).shape == (0, *shape)
+
+
 def test_rows_of_which_the_source_warns():
     frame = pd.DataFrame(X, columns=list("abcdef"))
     model = lgb.LGBMRegressor(n_estimators=3, verbose=-1).fit(frame, Y)
@@ -134,6 +146,17 @@ def test_pipelines_with_texts_and_rows_in_single_precision(tmp_path):
     for rows in (X, X.astype(float)):
         found = fast.predict_contribs(rows).sum(axis=1)
         np.testing.assert_allclose(found, fast.predict_raw(rows), atol=1e-12)
+
+
+def test_sparse_rows_of_many_columns(fitted):
+    """Columns that the forest does not read are there, with zeros."""
+    wide = np.zeros((300, 400), np.float32)
+    wide[:, 7:13] = X
+    fast = plain(xgb.XGBRegressor(n_estimators=3)).fit(wide, Y)
+    expected = fast.predict_contribs(np.where(wide == 0, np.nan, wide))
+    assert expected.shape == (300, 401)
+    found = fast.predict_contribs(sparse.csr_matrix(wide))
+    assert found.tobytes() == expected.tobytes()
 
 
 def test_several_forests_are_refused_by_name():

@@ -15,6 +15,7 @@ import warnings
 import weakref
 from collections import defaultdict
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -39,11 +40,13 @@ from skforge.outputs.steps import (
     MAX_SCRATCH,
     MAX_WRITTEN,
     OUTPUTS,
+    expit_is_libm,
     inlier_length,
     steps_in_code,
 )
 from skforge.runtime.entries import KernelTable, as_method, retire
 from skforge.schedule.schedule import Schedule
+from tests.comparing import in_child
 from tests.exactness.forests import drawn
 from tests.outputs_of import outputs_of
 
@@ -148,14 +151,58 @@ def test_predict_of_a_module_has_an_entry_after_few_calls(kind, monkeypatch):
         np.testing.assert_array_equal(answer, answers[0], strict=True)
 
 
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("divisor", [1, 7])
+@pytest.mark.parametrize(
+    "transform, n_outputs, task",
+    [
+        ("logistic", 1, "binary"),
+        ("logistic", 3, "multiclass"),
+        ("softmax", 3, "multiclass"),
+        *((name, 1, "regression") for name in ("identity", "signed_square")),
+        ("log1p_exp", 1, "regression"),
+    ],
+)
+def test_lightgbms_outputs(transform, n_outputs, task, divisor):
+    how = {"source": "lightgbm", "task": task}
+    constants = {"parameter": 1.7, "divisor": divisor}
+    forest = forest_of(n_outputs, transform, *DOUBLE, constants=constants, **how)
+    check_all_outputs(forest)
+
+
 #: What scikit-learn's models have, with its kinds of outputs and their numbers.
 PROBABLE = {"raw", "transformed", "probabilities", "labels"}
 CHOSEN = PROBABLE | {"decision"}
 
 
+OF_SKLEARN = {
+    ("gb_logistic", 1): CHOSEN - {"transformed"},
+    ("gb_exponential", 1): CHOSEN - {"transformed"},
+    ("hist_logistic", 1): CHOSEN - {"transformed"},
+    **{("identity", n): PROBABLE for n in (2, 3)},  # votes of forests
+    **{("samme", n): CHOSEN for n in (2, 3, 7)},  # and of AdaBoost
+}
+
+
 def of_sklearn(transform, n_outputs, *dtypes, **fields):
     fields = {"source": "sklearn", **fields}
     return forest_of(n_outputs, transform, *(dtypes or DOUBLE), **fields)
+
+
+@pytest.mark.parametrize("transform, n_outputs", OF_SKLEARN)
+def test_outputs_of_scikit_learn(transform, n_outputs):
+    there = OF_SKLEARN[transform, n_outputs]
+    if n_outputs == 1 and not expit_is_libm():  # no entry for probabilities then
+        assert sys.platform == "win32"
+        pytest.skip("SciPy's expit is not of the C library here")
+    how = {"constants": {"parameter": 3.7}} if transform == "samme" else {}
+    if transform == "samme" and n_outputs == 2:
+        how["task"] = "binary"
+    if transform == "identity":
+        how["divisor"] = 10
+    dtypes = ("float32", "float64") if n_outputs > 1 else DOUBLE
+    forest = of_sklearn(transform, n_outputs, *dtypes, **how)
+    assert check_all_outputs(forest, (1, 2, 5, 64, 65, 200)) == there
 
 
 @pytest.mark.parametrize("n_outputs", [3, 7, 8, 9, 26, 140])
@@ -299,6 +346,14 @@ def test_a_raw_score_of_zero_is_cut_as_each_source_cuts_it():
         module = compiled(replace(forest, base=base, leaf_value=leaves))
         assert module.entry("labels")(np.zeros((1, WIDTH))).tolist() == [label]
         assert wanted(module, "labels", np.zeros((1, WIDTH))).tolist() == [label]
+
+
+def test_labels_of_several_yes_or_no_questions_are_float64():
+    forest = forest_of(3, "sigmoid", task="multilabel")
+    module = compiled(forest)
+    found = module.entry("labels")(rows_of(forest, 4))
+    assert found.dtype == np.float64 and found.shape == (4, 3)
+    check_all_outputs(forest)
 
 
 @pytest.mark.sampled(3)
@@ -586,6 +641,32 @@ def test_batches_worth_several_threads_are_shared():
         assert jobs_of_workers() == before or threads.thread_limit() is None
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_an_entry_without_workers_declines():
+    forest = forest_of(n_trees=500)
+    blocks = Schedule().tile("batch", "b0", "b1", 16).parallel("b0")
+    module = compile_forest(forest, blocks, n_jobs=2).warm_up()
+    rows = rows_of(forest, 200)
+    expected = module.predict_raw(rows)
+
+    def in_the_child():
+        declined = module._entries["raw"](rows) is None
+        same = np.array_equal(module.predict_raw(rows), expected)
+        by_entry = np.array_equal(module._entries["raw"](rows), expected)
+        return declined and same and by_entry
+
+    assert in_child(in_the_child) == 0
+
+
+def test_huge_batches_are_left_to_the_ordinary_path():
+    module = compiled(forest_of(n_trees=1))
+    most = entries.MAX_VALUES // WIDTH
+    entry = module.entry()
+    rows = np.zeros((most + 1, WIDTH), np.float32)
+    assert entry(rows) is None
+    assert_equal(entry(rows[:most]), module.predict_raw(rows[:most], n_jobs=1))
+
+
 # ---------------------------------------------------------------- what is declined
 
 MODULE = compiled(forest_of(1, "sigmoid"))
@@ -800,6 +881,41 @@ def test_nothing_is_leaked_by_calls(output):
     assert _resident() - before < 1 << 20
 
 
+def test_an_entry_outlives_its_module():
+    module = compiled(forest_of(seed=9))
+    rows = rows_of(module.forest, 3)
+    expected = module.predict_raw(rows, n_jobs=1)
+    entry = module.entry()
+    gone = weakref.ref(module)
+    del module
+    gc.collect()
+    assert gone() is None
+    for _ in range(1000):
+        assert_equal(entry(rows), expected)
+
+
+@needs_proc
+def test_modules_and_entries_are_freed():
+    forest = forest_of(n_trees=2000)
+
+    def once() -> None:
+        module = compiled(forest, schedule=Schedule())
+        kernel = weakref.ref(module.kernels.kernel(0))
+        entry = module.entry("labels", "infinite")
+        assert entry(np.zeros((1, WIDTH), np.float32)) is not None
+        holder = weakref.ref(entry.__self__)
+        del module, entry
+        gc.collect()
+        assert kernel() is None and holder() is None
+
+    for _ in range(3):
+        once()
+    before = _resident()
+    for _ in range(10):
+        once()
+    assert _resident() - before < 2 << 20
+
+
 def test_other_threads_run_during_long_work():
     module = compiled(forest_of(n_trees=1000), schedule=Schedule())
     entry = module.entry()
@@ -826,6 +942,40 @@ def test_other_threads_run_during_long_work():
         stop.set()
         sys.setswitchinterval(usual)
         ticking.join()
+
+
+def test_sixteen_threads():
+    module = compiled(forest_of(3, "softmax", n_trees=300))
+    rows = rows_of(module.forest, 200)
+    found = {
+        output: module.entry(output) for output in ("raw", "transformed", "labels")
+    }
+    expected = {output: wanted(module, output, rows) for output in found}
+    gate = threading.Barrier(16)
+
+    def work(seed: int) -> None:
+        random = np.random.default_rng(seed)
+        gate.wait(60)
+        for _ in range(200):
+            first = int(random.integers(199))
+            part = slice(first, int(random.integers(first + 1, 201)))
+            for output, entry in found.items():
+                np.testing.assert_array_equal(entry(rows[part]), expected[output][part])
+
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(work, range(16)))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # threads of other tests
+def test_a_forked_child_calls_and_makes_entries():
+    entry, expected = MODULE.entry(), MODULE.predict_raw(ROWS, n_jobs=1)
+
+    def in_the_child():
+        made = MODULE.entry("labels")
+        return np.array_equal(entry(ROWS), expected) and len(made(ROWS)) == len(ROWS)
+
+    assert in_child(in_the_child) == 0
 
 
 # ---------------------------------------------------------------- labels and methods

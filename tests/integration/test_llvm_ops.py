@@ -217,6 +217,43 @@ def test_float_to_integer_out_of_range_is_one_number():
         assert got["out"].tolist() == [1] * LANES
 
 
+def test_select_bitcast_splat_iota_extract():
+    def write(b, a, scale, out, lanes):
+        zero = b.const(0)
+        v = b.load(a, zero, Vec(F32, LANES))
+        index = b.iota(I32, LANES)
+        odd = b.compare("eq", b.binary("and", index, 1), 1)
+        scaled = b.mul(v, scale)
+        b.store(out, zero, b.select(odd, scaled, v))
+        all_or_nothing = b.compare("gt", b.extract(v, 3), 0.0)
+        b.store(out, b.const(LANES), b.select(all_or_nothing, v, scaled))
+        b.store(lanes, zero, b.bitcast(v, I32))
+        b.store(lanes, b.const(LANES), b.convert(b.extract(odd, 5), I32))
+        b.store(lanes, b.const(LANES + 1), b.bitcast(b.extract(v, 1), I32))
+        floats = b.bitcast(b.load(lanes, zero, Vec(I32, LANES)), F32)
+        b.store(out, b.const(2 * LANES), floats)
+
+    function = kernel(
+        {**buffers(a=F32), "scale": F32, **buffers(out=F32, lanes=I32)}, write
+    )
+    a = np.arange(1, 9, dtype=np.float32)
+    odd = np.arange(8) % 2 == 1
+    args = {
+        "a": a,
+        "scale": 0.1,
+        "out": np.zeros(24, np.float32),
+        "lanes": np.zeros(10, np.int32),
+    }
+    scaled = a * np.float32(0.1)
+    expected = {
+        "out": np.concatenate([np.where(odd, scaled, a), a, a]),
+        "lanes": np.concatenate([a.view(np.int32), [1], a[1:2].view(np.int32)]).astype(
+            np.int32
+        ),
+    }
+    check(function, args, expected)
+
+
 @pytest.mark.parametrize("lanes", [2, 4, 8, 16, 32])
 def test_masks(lanes):
     def write(b, a, out, any_out):

@@ -13,6 +13,7 @@ import sys
 import warnings
 from collections import UserDict, defaultdict
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
 from types import MappingProxyType
@@ -782,6 +783,13 @@ def test_boosters_and_files(tmp_path: Any) -> None:
         same(fast.predict_proba(rows[1]), wanted[1:2])
 
 
+def test_one_column() -> None:
+    model = DecisionTreeClassifier(max_depth=3).fit(X[["age"]], y)
+    fast = compiled(model, X[["age"]])
+    for given, some in shapes(X[["age"]]):
+        same(fast.predict(given), model.predict(some))
+
+
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 1e39])
 def test_large_batches_with_values_that_the_model_may_refuse(value: float) -> None:
     """They have the model's own answer or error, as from a frame."""
@@ -803,6 +811,14 @@ def test_numeric_arrays_are_not_read_one_by_one(fast: Any, monkeypatch: Any) -> 
     same(fast.predict(columns), fast.predict(X))
     same(fast.predict(columns | {"age": X["age"].tolist()}), fast.predict(X))
     assert read == [0, len(X)]
+
+
+def test_many_threads(fast: Any) -> None:
+    rows = X.to_dict("records") * 10
+    wanted = fast.predict_proba(rows)
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(fast.predict_proba, rows))
+    same(np.concatenate(found), wanted)
 
 
 def test_a_wrapper_around_a_pipeline_of_a_tree_alone() -> None:

@@ -6,6 +6,7 @@ import pickle
 import re
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -430,6 +431,16 @@ def test_other_models_are_refused(tmp_path: Path) -> None:
             predict(wrong)
     with pytest.raises(InvalidInputError, match="must be a fitted CompiledForest"):
         predict(CompiledForest(FOREST))
+
+
+@pytest.mark.sampled(2)
+def test_many_threads(kind: Any) -> None:
+    _, fast, _, rows, _ = kind
+    lazy = rows.lazy().select(predict(fast, method="predict_proba"))
+    wanted = lazy.collect()
+    with ThreadPoolExecutor(8) as pool:
+        for found in pool.map(lambda _: lazy.collect(engine="streaming"), range(40)):
+            assert found.equals(wanted)
 
 
 def test_expressions_are_pickled_with_the_path_of_their_model(tmp_path: Path) -> None:

@@ -108,6 +108,17 @@ def test_thresholds_at_the_ends_of_their_dtype(tests, dtype, missing, missing_le
     )
 
 
+@pytest.mark.parametrize(
+    ("tests", "wanted"),
+    [
+        ([(Comparison.LT, 1.0), (Comparison.GT, 2.0), (Comparison.LE, 3.0)], "le"),
+        ([(Comparison.LE, 1.0), (Comparison.LT, 2.0)], "lt"),
+    ],
+)
+def test_the_commoner_comparison_wins_and_less_than_a_tie(tests, wanted):
+    assert normalize_predicates.run(stumps(tests))[1] == wanted
+
+
 def test_opposite_tests_become_one_predicate():
     forest = stumps([(Comparison.LT, 1.0), (Comparison.GE, 1.0)])
     forest = replace(forest, missing_left=np.array([True, False]))
