@@ -26,6 +26,7 @@ import skforge
 from skforge import InvalidInputError, UnsupportedModelError
 from skforge.distributed import pack
 from skforge.distributed.ray import Predictor
+from skforge.exceptions import PerformanceWarning
 from tests.comparing import assert_alike
 from tests.forms import framed
 from tests.kinds import CLASSIFIERS, FOREST, GAPS, ROWS, SCALER, X
@@ -173,6 +174,18 @@ def test_only_the_last_step_is_refused():
     model = clone(make_pipeline(PCA, FOREST)).fit(X, Y)
     with pytest.raises(UnsupportedModelError, match=r"'pca' of the pipeline, PCA, is"):
         skforge.load_forest(model)
+
+
+def test_no_step_folds_into_a_model_that_knows_categories_by_name():
+    catboost = pytest.importorskip("catboost")
+    how = {"iterations": 4, "verbose": 0, "allow_writing_files": False}
+    last = catboost.CatBoostClassifier(cat_features=["text"], **how)
+    frame = FRAME.assign(text=np.where(Y, "red", WORDS[np.arange(len(Y)) % 9]))
+    model = make_pipeline("passthrough", last).fit(frame, Y)
+    with pytest.warns(PerformanceWarning, match="categories by their names"):
+        fast = plain(model).fit(frame)
+    assert_alike(fast, model, frame, frame[:1], frame.assign(text="new"))
+    assert not fast.counters()["library"]["calls"]
 
 
 def test_a_step_runs_once_a_call_and_warns_itself():
