@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from skforge.compiler.binning import row_blocks
 from skforge.compiler.layouts.lanes import lane_levels, lane_masks, lanes
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
@@ -130,17 +129,6 @@ def test_columns_of_any_length(
     rows = edge_rows(made, 300, seed=length)
     module = compile_forest(made, LANES)
     assert_same_bits(raw_of(module, rows), reference_raw(made, rows), length)
-
-
-def test_thresholds_too_close_for_buckets() -> None:
-    """They lie in one of as many buckets as there may be, and blocks search them."""
-    close = 2.0 ** -np.arange(200)
-    assert row_blocks._buckets(close[::-1], 8) is None
-    made = drawn(20, 7, n_features=1, dtype="float64", thresholds=close.tolist())
-    rows = edge_rows(made, 300, seed=2)
-    for target in (Target.host(), *levels().values()):
-        module = compile_forest(made, LANES, target)
-        assert_same_bits(raw_of(module, rows), reference_raw(made, rows), target)
 
 
 @pytest.mark.sampled(3)
