@@ -85,10 +85,13 @@ REFUSED = {
     | {"polars, float32"}
     | ORDERS
     | CATEGORIES,
-    "lightgbm, booster": {"array, complex", "memoryview"},
+    "lightgbm, booster": {"array, complex", "memoryview", "array, text"}
+    | {"list of texts"},
+    "xgboost, booster": {"array, narrow", "polars, narrow", "frame, series"},
     "catboost": {"array, text", "array, complex", "array, one dimension"}
     | {"list of texts", "flat list", "frame, series"}
     | {"CSC", "COO", "LIL", "CSR, ints", "CSR, narrow", "CSR, wide"},
+    "catboost of categories": {"array, large int64"},
     "catboost of texts": {"objects of all kinds", *(f"a column, {i}" for i in ODD)}
     | {f"{a} with {v!r}" for a in ("a mapping", "mappings") for v in NO_FLOATS},
     "adaboost": {"array, object with None", "list with None"},
@@ -109,6 +112,7 @@ REFUSED = {
 #: Forms that CatBoost refuses, and its artifact takes for an array of numbers.
 TAKEN = {"tuple", "memoryview", "narrow memoryview", "polars, nulls"}
 TAKEN |= {"array, no rows", "array, no rows of float32", "polars, all texts"}
+TAKEN |= {"CSR, no rows"}
 TAKEN |= {"frame, category of numbers", "frame, twice the same name"}
 TAKEN |= {f"arrow, {name}" for name in forms.ARROW}
 TAKEN |= {name for name in FORMS["texts"] if "table" in name}

@@ -164,7 +164,10 @@ class _Declined:
             return self.reads(type(rows)(parts).set_axis(rows.columns, axis=1))
 
         position = first_refused(rows.shape[1], reads)
-        wanted = usual.dtypes.iloc[position] if frames.is_pandas(usual) else usual.dtype
+        if frames.is_pandas(usual):
+            wanted = usual.dtypes.iloc[position]
+        else:  # objects may be texts in some columns
+            wanted = np.asarray(usual[0].tolist()[position]).dtype
         if not framed:
             name, column = repr(position), rows[:, position]
         else:
@@ -257,7 +260,7 @@ def _usual_row(source: Any) -> Any:
         for column, labels in enumerate(forest.category_names):
             if labels:
                 columns[column] = pd.Categorical(labels[:1], categories=labels)
-        frame = pd.DataFrame(columns)
+        frame = pd.DataFrame(columns).infer_objects()
         return frame if names is None else frame.set_axis(names, axis=1)
     return row
 
