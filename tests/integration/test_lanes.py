@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from tests.exactness.checks import interpreted
 from tests.exactness.forests import drawn, forest_of, tree
 from tests.llvm_kernels import targets
 from tests.strategies_forest import edge_rows
-from tests.unit.test_lanes import even, layout
+from tests.unit.test_lanes import layout
 
 
 def assembly(made: Forest, target: Target) -> str:
@@ -73,6 +74,17 @@ def test_a_position_takes_three_and_a_half_instructions(
     # the columns' loop has the constants it needs: nothing goes to the stack and back
     assert not [line for line in lines if "vmov" in line and "rbp" in line]
     assert "gather" not in text
+
+
+def even(made: Forest) -> Forest:
+    """Return full trees whose levels have one test each."""
+    predicate = made.predicate.copy()
+    depth = made.node_depths()
+    for first, end in pairwise(made.tree_offset.tolist()):
+        for level in range(int(depth[first:end].max())):
+            nodes = first + np.flatnonzero(depth[first:end] == level)
+            predicate[nodes] = predicate[nodes[0]]
+    return replace(made, predicate=predicate)
 
 
 @pytest.mark.parametrize("depths", [(6,), (8, 3, 0, 1), (2, 7)])

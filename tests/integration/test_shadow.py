@@ -32,7 +32,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import skforge
-from skforge import CompiledForest, InvalidInputError, SourceNeededError, config
+from skforge import CompiledForest, InvalidInputError, config
+from skforge.exceptions import SourceNeededError
 from skforge.persistence.ready import ReadyForest
 from skforge.prediction.answering import Answering
 from skforge.prediction.counters import ROUTES
