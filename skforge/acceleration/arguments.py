@@ -39,7 +39,9 @@ def _silent(value: Any, model: Any, X: Any) -> bool:
 
 
 def _usual_level(value: Any, model: Any, X: Any) -> bool:
-    return type(value) is int and value <= 1
+    """Of a model with further parameters, LightGBM prints which ones it ignores."""
+    further = getattr(model, "_other_params", {}).keys() - {"verbose", "verbosity"}
+    return type(value) is int and (value == -1 or (value <= 1 and not further))
 
 
 def _best_rounds(value: Any, model: Any, X: Any) -> bool:

@@ -36,6 +36,10 @@ from skforge.sources.find import read_model
 from skforge.sources.origins import FromFile
 
 _FLOATS = np.dtype(np.float32), np.dtype(np.float64)
+#: Names of what LightGBM is to print, and parameters of which it takes one of two names
+#: without a word.
+_LEVEL = frozenset(("verbose", "verbosity"))
+_SILENT = frozenset(("n_jobs", "random_state", "n_estimators", "objective"))
 #: What is imported where it is needed, which would be in a call.
 _LATER = (
     *("skforge.engine.compiling", "skforge.compiler.defaults.cpu"),
@@ -321,12 +325,31 @@ def refusal(model: Any) -> str:
     last = vars(model)["steps"][-1][1] if "steps" in vars(model) else model
     if getattr(last, "verbose", None) and hasattr(last, "estimators_"):
         return "it prints what it does"
+    if (further := getattr(last, "_other_params", {})) and _ignores(last, further):
+        return "it prints which of its parameters it ignores"
     device = getattr(last, "device", None)
     if hasattr(last, "save_config"):
         device = _parameters_of(last)["device"]
     if device is not None and str(device).partition(":")[0] != "cpu":
         return "it answers on a GPU"
     return ""
+
+
+def _ignores(model: Any, further: Mapping[str, Any]) -> bool:
+    """Tell whether LightGBM, in each call, prints which parameters it ignores.
+
+    It does of those that it does not know, and of two names of one.
+    """
+    from lightgbm.basic import _ConfigAliases as Aliases
+
+    told = _LEVEL & further.keys()
+    if told and all(further[name] == -1 for name in told):
+        return False
+    names = further.keys() - told
+    own = model.get_params(deep=False).keys() - further.keys() - _SILENT
+    each = [{*group} for group in Aliases._get_all_param_aliases().values()]
+    twice = (own & group and names & group for group in each)
+    return any(twice) or not names.issubset(set[str]().union(*each))
 
 
 def _parameters_of(booster: Any) -> dict[str, str]:

@@ -425,6 +425,11 @@ def test_models_that_print_or_are_not_watched_are_left(eager):
     strange.estimators_[0].owner = object()
     own = make_pipeline(StandardScaler(), forest()).fit(X, Y)
     own[-1].predict = lambda rows: np.zeros(len(rows))
+    ignoring = "not compiled: it prints which of its parameters it ignores"
+
+    def lightgbm(**named: Any) -> Any:
+        return lgb.LGBMClassifier(n_estimators=2, **named).fit(X, Y)
+
     for model, why in (
         (
             own,
@@ -433,10 +438,15 @@ def test_models_that_print_or_are_not_watched_are_left(eager):
         ),
         (talking, "not compiled: it prints what it does"),
         (strange, "not compiled: a part of it has owner, a object"),
+        (lightgbm(subsample_freq=1, bagging_freq=2), ignoring),
+        (lightgbm(verbose=1, nonsense=3), ignoring),
+        (lightgbm(verbose=-1, nonsense=3), ""),
+        (lightgbm(max_bin=63, num_threads=1, seed=3), ""),
     ):
         for _ in range(3):
             model.predict(X)
-        assert (record_of(model).state, record_of(model).why) == ("left", why)
+        state = "left" if why else "ready"
+        assert (record_of(model).state, record_of(model).why) == (state, why)
 
 
 # ------------------------------------------------------------ switching
