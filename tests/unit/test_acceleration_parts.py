@@ -17,6 +17,7 @@ from skforge.acceleration.libraries import LIBRARIES
 from skforge.acceleration.report import AccelerationReport, MethodReport
 from skforge.acceleration.shared_counts import SharedCounts, counted_in
 from skforge.acceleration.tally import Tally
+from skforge.acceleration.watching import Watch
 
 #: Methods that change no prediction of their Booster.
 READING: dict[str, set[str]] = {
@@ -189,3 +190,28 @@ def test_the_time_to_compile_counts_the_trees_of_each_library() -> None:
         assert seconds_to_compile(model, True, True) < known / 5
         assert simple_is_faster(model, 100, 7e-5)
         assert not simple_is_faster(model, 100, 5e-5)
+
+
+def _other_dict(tree: Any) -> None:
+    tree.__dict__ = dict(tree.__dict__)
+
+
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        pytest.param(_other_dict, False, id="other dictionary"),
+        pytest.param(lambda tree: setattr(tree, "new_", 1), False, id="added"),
+        pytest.param(lambda tree: delattr(tree, "n_outputs_"), False, id="deleted"),
+        pytest.param(lambda tree: setattr(tree, "n_outputs_", 2), False, id="set"),
+        pytest.param(lambda tree: tree.classes_.fill(5), False, id="array"),
+        pytest.param(lambda tree: tree.tree_.value.fill(0.5), False, id="values"),
+        # No prediction reads it.
+        pytest.param(lambda tree: setattr(tree, "random_state", 3), True, id="seed"),
+    ],
+)
+def test_a_changed_member_is_seen(change, same):
+    model = RandomForestClassifier(2, max_depth=1, random_state=0)
+    watch = Watch(model.fit([[0.0], [1.0]] * 4, [0, 1] * 4))
+    assert watch.same(model)
+    change(model.estimators_[1])
+    assert watch.same(model) is same

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.tree import DecisionTreeRegressor
 
+from skforge import load_forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, TiledForest
 from skforge.compiler.ir.hir.printer import print_hir
 from skforge.compiler.ir.hir.verifier import verify
@@ -216,3 +218,13 @@ def test_padded_forests_are_drawn_whole(golden):
 def test_large_forests_are_summarised(golden):
     forest = subset(two_trees(), np.repeat([0, 1, 0], [20, 3, 7]))
     golden(print_hir(hir_of(forest, 1)), "hir")
+
+
+@pytest.mark.parametrize(
+    ("n_outputs", "leaf"),
+    [(4, "leaf 0 = 0.0, 1.0, 2.0, 3.0"), (5, "leaf 0 = 0.0, 1.0, 2.0, 3.0, ...")],
+)
+def test_leaves_of_many_values_are_cut(n_outputs, leaf):
+    tree = DecisionTreeRegressor().fit([[0.0]], [np.arange(n_outputs)])
+    lines = print_hir(hir_of(load_forest(tree), 1)).splitlines()
+    assert [line.strip() for line in lines if " leaf " in line] == [leaf]

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.tree import DecisionTreeRegressor
 
+from skforge import load_forest
 from skforge.compiler.ir.hir.verifier import verify_tiles
 from skforge.compiler.passes.hir import pad_trees, reorder_trees, tile_nodes
 from skforge.compiler.passes.hir.pad_trees import required_depths
@@ -14,6 +16,7 @@ from skforge.exceptions import ScheduleError
 from skforge.forest.reference import reference_leaves
 from skforge.schedule.bind import bind
 from skforge.schedule.schedule import Schedule
+from tests.refusals import error_of
 from tests.strategies_forest import edge_rows, random_forest
 from tests.tile_walk import tile_leaves
 
@@ -112,3 +115,19 @@ def test_padding_beyond_the_limit_is_refused(forest):
         "padding."
     )
     assert error.value.nest == str(nest)
+
+
+def test_memory_is_bounded(monkeypatch):
+    forest = load_forest(DecisionTreeRegressor().fit([[0], [1], [2]], [0, 1, 2]))
+    tiles = tile_nodes.run(forest)
+    depths = tiles.max_depth + 3
+    total = pad_trees.run(tiles, depths).n_items
+    monkeypatch.setattr(pad_trees, "MAX_GROWTH", 0)
+    monkeypatch.setattr(pad_trees, "_ALWAYS_ALLOWED", total)
+    assert pad_trees.run(tiles, depths).n_items == total
+    monkeypatch.setattr(pad_trees, "_ALWAYS_ALLOWED", total - 1)
+    assert error_of(ScheduleError, pad_trees.run, tiles, depths) == (
+        f"unroll_walk or pad_trees would pad {tiles.n_items} tiles and leaves to "
+        f"{total}, more than the {total - 1} allowed here; unroll fewer hops, or use "
+        "peel_walk, which needs no padding."
+    )
