@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from skforge._typing import Array
-from skforge.exceptions import UnsupportedModelError
+from skforge.exceptions import InvalidModelError, UnsupportedModelError
 from skforge.forest.outputs import AnswerSpec
 from skforge.outputs.catboost import log_probabilities
 from skforge.outputs.functions import BY_NUMPY, FUNCTIONS
@@ -50,10 +50,26 @@ def labels_of(spec: AnswerSpec, model: Any) -> Any:
     labels = class_labels(spec)
     if labels is None and spec.outputs.named:
         labels = getattr(model, "classes_", None)
+        _check_labels(spec, labels)
     if spec.outputs.labels == "column":  # each answer has a row of its own
         known = np.arange(spec.n_outputs) if labels is None else labels
         return np.reshape(known, (-1, 1))
     return labels
+
+
+def _check_labels(spec: AnswerSpec, labels: Any) -> None:
+    """Refuse what the library's ``predict`` fails for, and code would read beyond."""
+    if labels is None or not spec.has("predict_proba"):
+        return
+    columns = steps_of(spec, "probabilities").shape(spec.n_outputs, "")[1]
+    targets = labels if isinstance(labels, list) else [labels]
+    for names, classes in zip(targets, spec.sizes or (columns,), strict=False):
+        if 1 < len(names) < classes:  # LightGBM gives one label two columns
+            raise InvalidModelError(
+                f"classes_ has {len(names)} labels, and the trees tell {classes} "
+                "classes apart: the model was changed after training. Put the labels "
+                "back."
+            )
 
 
 def output_of(spec: AnswerSpec, method: str) -> Output:

@@ -429,3 +429,18 @@ def test_a_regressor_of_catboost_loaded_into_a_classifier(tmp_path):
     )
     fast = CompiledForest(path, tuning="off").fit(X)
     assert np.array_equal(fast.predict(X), trained.predict(X))
+
+
+@pytest.mark.parametrize(
+    "kind", [e.RandomForestClassifier, e.HistGradientBoostingClassifier]
+)
+def test_a_classifier_with_fewer_labels_than_classes(kind):
+    numbers = np.arange(60.0).reshape(-1, 1)
+    model = kind(max_depth=2, random_state=0).fit(numbers, np.arange(60) // 20)
+    model.classes_ = model.classes_[:2]
+    rows = numbers[:20]  # of the first class, for which scikit-learn has a label
+    assert (model.predict(rows) == 0).all()
+    assert message(lambda: plain(model).fit(rows), InvalidModelError) == (
+        "classes_ has 2 labels, and the trees tell 3 classes apart: the model was "
+        "changed after training. Put the labels back."
+    )
