@@ -50,7 +50,7 @@ def predict(
     *columns : str or polars.Expr
         The features, by the names of training: their order has no meaning, and others
         are ignored. By position if the model knows no names; a column of the type
-        ``Array`` may then have them all. None: the columns that the model knows.
+        ``Array`` may then have them all. None: the columns that the model needs.
     method : str, default="predict"
         ``predict``, ``predict_proba``, ``predict_log_proba``, ``predict_raw``,
         ``decision_function``, ``score_samples``, ``apply`` or ``predict_contribs``.
@@ -105,7 +105,7 @@ def predict(
         )
     predictor = _Predictor(fast, method, answer, rows)
     return (
-        pl.struct(*(columns or rows.names or ()))
+        pl.struct(*(columns or rows.needed))
         .map_batches(
             predictor,
             return_dtype=predictor.series(answer.empty()).dtype,

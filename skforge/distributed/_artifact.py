@@ -256,8 +256,9 @@ class Job:
 
     @property
     def _places(self) -> Sequence[int]:
-        """The columns that rows by name need: not those that CatBoost has dropped."""
-        used = None if self.rows.steps else self.rows.used
+        """The columns that rows by name need: not those that the model drops."""
+        unnamed = self.rows.steps and self.rows.names is None
+        used = None if unnamed else self.rows.used
         return range(self.rows.width) if used is None else sorted(used)
 
     def columns_of(

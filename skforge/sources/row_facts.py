@@ -83,6 +83,12 @@ class RowFacts:
         by_name = self.steps and self.names is not None
         return by_name or bool(self.texts or self.categories or self.hashed)
 
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The names that frames must have: steps alone do without what they drop."""
+        names, used = self.names or (), self.used if self.steps else None
+        return tuple(n for i, n in enumerate(names) if used is None or i in used)
+
 
 def of_all(facts: Sequence[RowFacts]) -> RowFacts:
     """Return what holds of rows that go to several models."""

@@ -124,7 +124,7 @@ class SklearnSource(Source):
 
         # feature names: the rows have none
         with no_warnings(), config_context(assume_finite=True):
-            scores = np.ascontiguousarray(self._scores(rows))  # as kernels write them
+            scores = np.array(self._scores(rows), order="C")  # as kernels write them
         return scores.reshape(-1) if self.forest.n_outputs == 1 else scores
 
     def _scores(self, rows: Array) -> Any:

@@ -33,6 +33,12 @@ def test_none_among_objects(kind, form, tmp_path):
                 )
                 assert found.dtype == wanted.dtype
                 assert found.tobytes() == wanted.tobytes()
+    one = [
+        fast.predict_raw(rows[:1])
+        for fast in (live, loaded)
+        for rows in (X, X.astype(object))
+    ]
+    assert {raw.strides for raw in one} == {one[0].strides}
     for refused in (np.nan, np.inf):
         other = objects.copy()
         other[3, 1] = refused

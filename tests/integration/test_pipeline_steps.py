@@ -181,11 +181,12 @@ def test_no_step_folds_into_a_model_that_knows_categories_by_name():
     how = {"iterations": 4, "verbose": 0, "allow_writing_files": False}
     last = catboost.CatBoostClassifier(cat_features=["text"], **how)
     frame = FRAME.assign(text=np.where(Y, "red", WORDS[np.arange(len(Y)) % 9]))
-    model = make_pipeline("passthrough", last).fit(frame, Y)
-    with pytest.warns(PerformanceWarning, match="categories by their names"):
-        fast = plain(model).fit(frame)
-    assert_alike(fast, model, frame, frame[:1], frame.assign(text="new"))
-    assert not fast.counters()["library"]["calls"]
+    for step in ("passthrough", pre.FunctionTransformer()):
+        model = make_pipeline(step, last).fit(frame, Y)
+        with pytest.warns(PerformanceWarning, match="categories by their names"):
+            fast = plain(model).fit(frame)
+        assert_alike(fast, model, frame, frame[:1], frame.assign(text="new"))
+        assert not fast.counters()["library"]["calls"]
 
 
 def test_a_step_runs_once_a_call_and_warns_itself():

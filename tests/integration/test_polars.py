@@ -24,6 +24,7 @@ from sklearn.preprocessing import OneHotEncoder, QuantileTransformer, StandardSc
 
 import skforge
 from skforge import CompiledForest
+from skforge.distributed._artifact import job
 from skforge.exceptions import InvalidInputError, VerificationError
 from skforge.polars import predict
 from tests import kinds
@@ -220,6 +221,15 @@ def test_missing_columns_are_named(kind: Any) -> None:
         rows.drop("age").select(predict(fast))
     with pytest.raises(InvalidInputError, match="'age'"):
         rows.select(predict(fast, pl.col("visits").alias("other")))
+
+
+def test_columns_that_a_pipeline_drops_need_not_be_there() -> None:
+    steps = make_column_transformer((StandardScaler(), ["age", "income"]))
+    model = make_pipeline(steps, clone(FOREST)).fit(as_pandas(ROWS), y)
+    fast, read = plain(model).fit(as_pandas(ROWS)), ROWS.select("income", "age")
+    found = read.select(predict(fast, method="predict_proba"))
+    same(found.to_series(), model.predict_proba(as_pandas(ROWS)))
+    assert job(fast, "predict", 1, "auto").columns_of(ROWS.columns, None) == NAMES[:2]
 
 
 def test_values_that_are_no_numbers_are_named() -> None:

@@ -303,12 +303,6 @@ def _of_format(sparse: str, forest: Forest) -> Forest:
 
 def _check(plan: ColumnPlan, forests: tuple[Forest, ...]) -> None:
     for forest in forests:
-        if len(plan.columns) != forest.n_features:
-            raise InvalidModelError(
-                f"The steps of the pipeline make {len(plan.columns)} columns, but its "
-                f"last step was trained on {forest.n_features}; fit the pipeline as a "
-                "whole."
-            )
         if forest.aggregate == "linear":
             cannot_fold("The leaves compute with the columns that the steps make")
         if not forest.is_plain:
@@ -316,6 +310,13 @@ def _check(plan: ColumnPlan, forests: tuple[Forest, ...]) -> None:
                 "The last step of the pipeline knows categories by their names, so no "
                 "step can be folded into it; CompiledForest(pipeline) runs the steps "
                 "in their own library."
+            )
+        # after the test of CatBoost's forests, whose hashed columns count, too
+        if len(plan.columns) != forest.n_features:
+            raise InvalidModelError(
+                f"The steps of the pipeline make {len(plan.columns)} columns, but its "
+                f"last step was trained on {forest.n_features}; fit the pipeline as a "
+                "whole."
             )
 
 
