@@ -16,10 +16,10 @@ from skforge._compat import cached_property
 from skforge._typing import Array
 from skforge.prediction.forms_met import Question
 from skforge.prediction.of_kernels import OfKernels
-from skforge.prediction.of_rows import NO_PARAMS, Basis
+from skforge.prediction.of_rows import NO_PARAMS
 
 if TYPE_CHECKING:
-    from skforge.prediction.door import Door
+    pass
 
 #: An array of the form of objects.
 _NO_OBJECTS = np.empty((0, 0), object)
@@ -41,13 +41,6 @@ class AtDoor(OfKernels):
     """Compares answers with a live model's; a base of ``ForestPredictor``."""
 
     __slots__ = ()
-
-    def __init__(self, basis: Basis) -> None:
-        super().__init__(basis)
-        #: Compares each form of rows with a live model; None where nothing is compared.
-        self.door: Door | None = None
-        #: By method, whether answers that were written over their own rows agreed.
-        self.agreed_over: dict[str, bool] = {}
 
     def at_door(
         self,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from threading import RLock
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -20,18 +20,14 @@ from skforge.outputs import steps
 from skforge.outputs.answers import output_of
 from skforge.prediction import blocks, counters
 from skforge.prediction.at_door import AtDoor
-from skforge.prediction.forms_met import KnownForm
 from skforge.prediction.kernel_checks import drawn_rows
-from skforge.prediction.of_rows import Basis
+from skforge.prediction.of_rows import Entry
 from skforge.rows.hashed_rows import objects_of
 from skforge.runtime import object_cache
 from skforge.runtime.entries import as_method, retire
 from skforge.runtime.float_errors import own_arithmetic
 from skforge.runtime.log import INFO, log
 from skforge.sources.base import UnsureError
-
-#: Takes rows and returns None for those that it declines.
-Entry: TypeAlias = Callable[[Any], Any]
 
 #: Rows on which an entry must match the ordinary path, one by one and as a batch.
 CHECKED_ROWS = 24
@@ -44,31 +40,6 @@ class OfEntries(AtDoor):
     """Answers by compiled entries; a base of ``ForestPredictor``."""
 
     __slots__ = ()
-
-    def __init__(self, basis: Basis) -> None:
-        # ``__del__`` asks for these, and the rest may refuse the model
-        self._retired = False
-        self._methods: dict[Entry, tuple[Any, Any]] = {}
-        super().__init__(basis)
-        #: Entries by method. None: the method has no entry. Absent: not called yet.
-        self.entries: dict[str, Entry | None] = {}
-        #: The number of threads that entries are for.
-        self.entry_jobs: int | None = None
-        #: Those that take arrays of objects, of a model with hashed categories.
-        self._of_objects: dict[str, Entry] = {}
-        #: Those that take rows with hashes of categories.
-        self._of_hashes: dict[str, Entry] = {}
-        #: Whether entries take arrays as users pass them, and what is then warned of.
-        self._direct, self._warning = False, ""
-        #: By method and class of rows.
-        self.known_forms: dict[Any, list[KnownForm]] = {}
-        #: Methods known to be offered; see ``fitted.offered``.
-        self.offered: dict[Any, Any] = {}
-        #: Keeps for the next process which entries methods have; of a file's model.
-        self.note: Any = None
-        #: What ``CompiledForest.summary(X)`` measured last: the method, the times by
-        #: batch size and the source's name.
-        self.timed: tuple[str, tuple[Any, ...], str] | None = None
 
     def __del__(self) -> None:
         if _METHODS_CHANGE is not None:  # None at interpreter shutdown

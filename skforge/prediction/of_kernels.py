@@ -9,10 +9,9 @@ import numpy as np
 from skforge._compat import cached_property
 from skforge._typing import Array
 from skforge.exceptions import warn
-from skforge.outputs.answers import labels_of
 from skforge.prediction import blocks
 from skforge.prediction.of_leaves import LeafAnswers
-from skforge.prediction.of_rows import Basis, OfRows
+from skforge.prediction.of_rows import OfRows
 from skforge.rows.plain import ReadArray
 from skforge.sources.base import UnsureError
 
@@ -21,19 +20,6 @@ class OfKernels(OfRows):
     """Answers rows by the engine, or asks the model; a base of ``ForestPredictor``."""
 
     __slots__ = ()
-
-    def __init__(self, basis: Basis) -> None:
-        super().__init__(basis)
-        self.by_members = self.source.answers.by_members
-        #: Methods that what leaves hold answers, and not raw scores.
-        self.by_leaves: tuple[str, ...] = getattr(
-            self.source.leaf_source, "by_leaves", ()
-        )
-        self._made = self.forest.n_made
-        #: The labels that ``predict`` returns; None for 0, 1, ...
-        self.classes: Any = labels_of(self.forest.answers, basis.model)
-        #: Returns a method's answer for raw scores.
-        self.of_scores = self.source.answers.of_scores(self.forest, basis.model)
 
     @cached_property
     def leaf_answers(self) -> LeafAnswers:

@@ -13,6 +13,7 @@ from skforge.exceptions import InvalidInputError
 from skforge.forest.forest import Forest
 from skforge.modules.auto import AutoModule
 from skforge.modules.compiled import CompiledModule
+from skforge.outputs.answers import labels_of
 from skforge.prediction import counters
 from skforge.prediction.engines import SourceEngine
 from skforge.rows.plain import ReadArray
@@ -25,9 +26,14 @@ from skforge.sources.find import Fingerprint, FirstMember, source_of
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from skforge.prediction.door import Door
+    from skforge.prediction.forms_met import KnownForm
+
 #: Answers rows, or declines them with None: of the predictor, a method, rows and a
 #: number of threads.
 Route: TypeAlias = Callable[[Any, str, Any, "int | None"], Any]
+#: Takes rows and returns None for those that it declines.
+Entry: TypeAlias = Callable[[Any], Any]
 
 #: Forms of rows that are looked into.
 _MOST_FORMS = 32
@@ -61,6 +67,10 @@ class OfRows:
     )
 
     def __init__(self, basis: Basis) -> None:
+        """Set all that a predictor has, of each of the five files."""
+        # ``__del__`` asks for these, and the source may refuse the model
+        self._retired = False
+        self._methods: dict[Entry, tuple[Any, Any]] = {}
         module, model, start, source = basis
         self.module: Any = module
         self.forest: Forest = module.forest
@@ -76,6 +86,49 @@ class OfRows:
         self._routes: dict[tuple[str, Any], tuple[Route, ...]] = {}
         #: Whether a user was told already that further keys of mappings are ignored.
         self.ignores = False
+
+        # answers
+        answers = self.source.answers
+        self.by_members = answers.by_members
+        #: Methods that what leaves hold answers, and not raw scores.
+        self.by_leaves: tuple[str, ...]
+        self.by_leaves = getattr(self.source.leaf_source, "by_leaves", ())
+        self._made = self.forest.n_made
+        #: The labels that ``predict`` returns; None for 0, 1, ...
+        self.classes: Any = labels_of(self.forest.answers, model)
+        #: Returns a method's answer for raw scores.
+        self.of_scores = answers.of_scores(self.forest, model)
+
+        # what was compared with the model
+        #: Compares each form of rows with a live model; None where nothing is compared.
+        self.door: Door | None = None
+        #: By method, whether answers that were written over their own rows agreed.
+        self.agreed_over: dict[str, bool] = {}
+        #: Rows of X, and drawn ones, on which ``fit`` compared it with the source.
+        self.checked = 0, 0
+        #: Some of the rows that ``fit`` saw; a saved file is compared on them.
+        self.sample: Any = None
+
+        # entries
+        #: By method. None: the method has no entry. Absent: not called yet.
+        self.entries: dict[str, Entry | None] = {}
+        #: The number of threads that entries are for.
+        self.entry_jobs: int | None = None
+        #: Those that take arrays of objects, of a model with hashed categories.
+        self._of_objects: dict[str, Entry] = {}
+        #: Those that take rows with hashes of categories.
+        self._of_hashes: dict[str, Entry] = {}
+        #: Whether entries take arrays as users pass them, and what is then warned of.
+        self._direct, self._warning = False, ""
+        #: By method and class of rows.
+        self.known_forms: dict[Any, list[KnownForm]] = {}
+        #: Methods known to be offered; see ``fitted.offered``.
+        self.offered: dict[Any, Any] = {}
+        #: Keeps for the next process which entries methods have; of a file's model.
+        self.note: Any = None
+        #: What ``CompiledForest.summary(X)`` measured last: the method, the times by
+        #: batch size and the source's name.
+        self.timed: tuple[str, tuple[Any, ...], str] | None = None
 
     def read(self, X: Any, method: str, by: OfRows | None = None) -> RowsRead:
         """Read rows, by the forest of their form or a given one; warn as the model."""

@@ -22,7 +22,7 @@ from skforge.prediction import blocks, counters
 from skforge.prediction.at_door import at_door
 from skforge.prediction.forms_met import KnownForm, Question, recogniser
 from skforge.prediction.of_entries import OfEntries
-from skforge.prediction.of_rows import NO_PARAMS, Basis, Route
+from skforge.prediction.of_rows import NO_PARAMS, Route
 from skforge.rows.frames import kind_of
 from skforge.runtime.mappings import is_mapped
 from skforge.sources.base import METHODS as OF_SCORES
@@ -49,13 +49,6 @@ class ForestPredictor(OfEntries):
     """
 
     __slots__ = ()
-
-    def __init__(self, basis: Basis) -> None:
-        super().__init__(basis)
-        #: Rows of X, and drawn ones, on which ``fit`` compared it with the source.
-        self.checked = 0, 0
-        #: Some of the rows that ``fit`` saw; a saved file is compared on them.
-        self.sample: Any = None
 
     def answer(
         self, method: str, X: Any, n_jobs: int | None = None, out: Any = None

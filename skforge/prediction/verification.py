@@ -131,7 +131,8 @@ def _verify_outputs(
                 # members may read X otherwise than the forests' rows that it is made of
                 told = _of_scores(predictor, method, source.raw_of(X), X)
                 _compare(method, told, expected, names)
-        for query in source.origin.queries(source):
+        live = source.model is not None
+        for query in getattr(source.leaf_source, "queries", ()) if live else ():
             expected = source.call("predict", X, **query)
             answer = of_rounds.asked(predictor, "predict", X, (), query)
             _compare("predict", answer, expected, names)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
@@ -32,7 +31,7 @@ from skforge.forest.forest import Forest
 from skforge.forest.outputs import AnswerSpec
 from skforge.forest.reference import draw_rows, reference_raw
 from skforge.frontends.base import class_names
-from skforge.outputs.answers import answer, labels_of
+from skforge.outputs.answers import answer, labels_of, of_scores
 from skforge.outputs.steps import in_order
 from skforge.rows.frames import FrameColumns, about_categories
 from skforge.rows.known_forms import PassedOn, ReadForm, of_source, without
@@ -187,19 +186,17 @@ class Source:
         stored = isinstance(model, StoredModel)
         self.origin = (Stored if stored else self.origin_type)(model)
         #: What the row checks depend on besides feature names and the forest.
-        self.rules: Any = None
-        self.origin.give(self)
+        self.rules: Any = model.rules if stored else self.rules_of(model)
+        (self.take_stored if stored else self.take_live)(model)
         if getattr(forest, "is_encoded", False):
             # whose columns are not those of users
             self.facts = replace(self.facts, direct=False, on_device=False)
 
     def take_live(self, model: Any) -> None:
         """Take from a model that is not stored what the adapter needs beside it."""
-        self.rules = self.rules_of(model)
 
     def take_stored(self, stored: StoredModel) -> None:
         """Take the same from what is kept of a model."""
-        self.rules = stored.rules
 
     @classmethod
     def rules_of(cls, model: Any) -> StoredRules:
@@ -277,8 +274,8 @@ class Source:
         return True
 
     def form(self, X: Any) -> Any:
-        form = self.form_of(X)
-        return None if self.knows(form) else form
+        form = self.form_of(X) if self.facts.has_forms else None
+        return None if form is None or self.knows(form) else form
 
     def of_form(self, form: Any) -> Source | None:
         return None
@@ -435,7 +432,9 @@ class Source:
         return self.rules
 
     def call(self, method: str, X: Any, **params: Any) -> Any:
-        return self.origin.call(self, method, X, params)
+        held = self.held
+        asked = held.call if isinstance(held, StoredModel) else self._call
+        return asked(method, X, **params)
 
     def same_method(self, method: str, params: Mapping[str, Any]) -> str | None:
         """Return the method that answers without arguments what these ask for."""
@@ -454,8 +453,8 @@ class Source:
 
     def raw(self, rows: Array) -> Array:
         """Return raw scores from the model on one thread, or the reference walk."""
-        if (scores := self.origin.scores(self, rows)) is not None:
-            return scores
+        if self.model is not None and not self.forest.is_encoded:
+            return np.asarray(self._raw(rows))
         raw = self.reference(rows)
         return raw[:, 0] if raw.shape[1] == 1 else raw
 
@@ -469,11 +468,30 @@ class Source:
             return self.call("predict_raw", rows)
 
     def raw_of(self, X: Any) -> Array:
-        return self.origin.scores_of(self, X)
+        """Return raw scores of users' rows."""
+        encoded = self.model is not None and self.forest.is_encoded
+        rows = None if encoded else self.rows(X, "predict_raw")
+        if rows is None:
+            return np.asarray(self.call("predict_raw", X))
+        return self.raw(rows)
 
     def outputs(self, X: Any, raw: Array | None = None) -> dict[str, Any]:
         """Return answers to compare with, by method; ``raw`` are scores, if known."""
-        return self.origin.outputs(self, X, raw)
+        if self.model is None:
+            if self.read(X) is None:
+                return {}
+            raw = self.raw_of(X) if raw is None else raw
+        elif (answers := self._outputs(X)) or raw is None:
+            return answers
+        if self.answers.by_members:
+            return {}
+        # of an embedding, too, which predicts nothing
+        outputs, spec = {"predict_raw": raw}, self.forest.answers
+        if (
+            spec.outputs.function != "unknown"
+        ):  # of an embedding, which predicts nothing
+            outputs["transformed"] = of_scores(spec, "transformed", raw)
+        return outputs
 
     def _outputs(self, X: Any) -> dict[str, Any]:
         if not self.answers.labels:  # a Booster has one method
@@ -510,17 +528,6 @@ class Source:
 
     def _serial(self) -> Any:
         return self.model
-
-    def of_no_rows(self) -> dict[str, tuple[str, tuple[int, ...]]]:
-        answers = {}
-        none = np.empty((0, self.forest.n_columns), "f4")
-        for method in ("predict", "predict_proba", "predict_raw", "apply"):
-            # about having 0 rows; after an error no answer is kept
-            with no_warnings(), suppress(Exception):
-                answer = self.call(method, none)
-                if answer.dtype.kind in "fiu":
-                    answers[method] = answer.dtype.str, tuple(answer.shape)
-        return answers
 
 
 ADAPTERS: list[type[Source]] = []

@@ -5,20 +5,16 @@ What adapters do otherwise with each of them is here, so that nothing else has t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
 from functools import partial
 from inspect import signature
 from typing import Any
 
-import numpy as np
-
-from skforge._typing import Array
 from skforge.engine.by_round import ARGUMENTS
 from skforge.exceptions import SourceNeededError, with_article
 from skforge.frontends.base import last_step
 from skforge.frontends.checks import ROUNDS, refuse_arguments
-from skforge.outputs.answers import of_scores
 from skforge.rows.frames import kind_of
 from skforge.runtime.mappings import Mappings
 
@@ -42,10 +38,6 @@ class FromFile:
         """A wrapper around members that are models, or stored ones."""
         return self.held
 
-    def give(self, source: Any) -> None:
-        """Let an adapter take what it needs of the model."""
-        source.take_live(self.held)
-
     def decline(self, source: Any, X: Any, method: str) -> None:
         """Raise an error about declined rows, unless the model is called with them."""
 
@@ -60,31 +52,6 @@ class FromFile:
 
     def check_fitted(self) -> None:
         """Raise the library's error if somebody has taken a live model apart."""
-
-    def call(self, source: Any, method: str, X: Any, params: Mapping[str, Any]) -> Any:
-        return source._call(method, X, **params)
-
-    def scores(self, source: Any, rows: Array) -> Array | None:
-        """Return the model's own raw scores; None: the trees' are its own."""
-        return None
-
-    def scores_of(self, source: Any, X: Any) -> Array:
-        """Return raw scores of users' rows."""
-        rows = source.rows(X, "predict_raw")
-        if rows is None:
-            return np.asarray(source.call("predict_raw", X))
-        scores: Array = source.raw(rows)
-        return scores
-
-    def outputs(self, source: Any, X: Any, raw: Array | None) -> dict[str, Any]:
-        """Return answers to compare with, by method; ``raw`` are scores, if known."""
-        if source.read(X) is None:
-            return {}
-        return _of_scores(source, source.raw_of(X) if raw is None else raw)
-
-    def queries(self, source: Any) -> Sequence[Mapping[str, Any]]:
-        """Return arguments of ``predict`` whose answers are to be compared."""
-        return ()
 
     def method(self, source: Any, name: str) -> Callable[[Any], Any] | None:
         """Return the library's function of users' rows that answers as a method."""
@@ -140,23 +107,6 @@ class Live(FromFile):
 
         check_is_fitted(self.model)
 
-    def scores(self, source: Any, rows: Array) -> Array | None:
-        return None if source.forest.is_encoded else np.asarray(source._raw(rows))
-
-    def scores_of(self, source: Any, X: Any) -> Array:
-        if source.forest.is_encoded:
-            return np.asarray(source.call("predict_raw", X))
-        return super().scores_of(source, X)
-
-    def outputs(self, source: Any, X: Any, raw: Array | None) -> dict[str, Any]:
-        answers: dict[str, Any] = source._outputs(X)
-        if answers or raw is None:
-            return answers
-        return _of_scores(source, raw)  # of an embedding, which predicts nothing
-
-    def queries(self, source: Any) -> Sequence[Mapping[str, Any]]:
-        return getattr(source.leaf_source, "queries", ())
-
     def method(self, source: Any, name: str) -> Callable[[Any], Any] | None:
         if source.answers.labels:
             return getattr(self.model, name, None)
@@ -192,9 +142,6 @@ class Stored(FromFile):
     def whole(self) -> Any:
         return self.held.whole
 
-    def give(self, source: Any) -> None:
-        source.take_stored(self.held)
-
     def decline(self, source: Any, X: Any, method: str) -> None:
         if self.held.answer_to_no_rows(X, method) is None:
             from skforge.sources.stored_model.declined import decline
@@ -219,20 +166,8 @@ class Stored(FromFile):
         if why := mappings.refusal(X, source.outside):
             raise SourceNeededError(why)
 
-    def call(self, source: Any, method: str, X: Any, params: Mapping[str, Any]) -> Any:
-        return self.held.call(method, X, **params)
-
     def named(
         self, method: str, X: Any, args: tuple[Any, ...], params: Mapping[str, Any]
     ) -> dict[str, Any]:
         what = f"{method} with arguments by position"
         return self.held.refuse(what, "Pass them by their names.")
-
-
-def _of_scores(source: Any, raw: Array) -> dict[str, Any]:
-    if source.answers.by_members:
-        return {}
-    outputs, spec = {"predict_raw": raw}, source.forest.answers
-    if spec.outputs.function != "unknown":
-        outputs["transformed"] = of_scores(spec, "transformed", raw)
-    return outputs

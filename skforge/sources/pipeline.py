@@ -85,11 +85,9 @@ class PipelineSource(base.Source):
         self._set_limits(self._known)
 
     def take_live(self, model: Any) -> None:
-        super().take_live(model)
         self._known = self._folded_rows(model, self._parts)
 
     def take_stored(self, stored: StoredModel) -> None:
-        super().take_stored(stored)
         self._known, self.answers = self.rules.rows, self.rules.answers
         if (last := stored.whole) is not None:
             self._last = base.member_source(last, read_forests(last)[0])

@@ -38,11 +38,9 @@ class SklearnSource(Source):
     _estimator: Any
 
     def take_live(self, model: Any) -> None:
-        super().take_live(model)
         self._estimator = model
 
     def take_stored(self, stored: StoredModel) -> None:
-        super().take_stored(stored)
         self._estimator = stored.validator()
 
     @classmethod

@@ -62,7 +62,6 @@ class _XGBoostRows(Source):
         self.answers = replace(self.answers, flat_leaves=forest.n_trees < 2)
 
     def take_live(self, model: Any) -> None:
-        super().take_live(model)
         from skforge.frontends.xgboost.model import index_dtypes
 
         #: What has the names of columns, and the dtypes of categories.
@@ -71,7 +70,6 @@ class _XGBoostRows(Source):
         self._dtypes_of = index_dtypes
 
     def take_stored(self, stored: StoredModel) -> None:
-        super().take_stored(stored)
         self._booster = self.rules
         self._dtypes_of = attrgetter("index_dtypes")
 

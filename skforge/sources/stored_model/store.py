@@ -100,7 +100,7 @@ def _stored(source: Source, model: Any, offering: Any, tags: Tags) -> StoredMode
         _kept_attributes(model) if hasattr(model, "fit") else {},
         plain_tags(tags),
         tuple(left_out),
-        source.of_no_rows(),
+        _of_no_rows(source),
         None if root is None else _whole(root),
         source.answers.more,
         leaves=source.leaf_source and fields_of(source.leaf_source.payload),
@@ -127,6 +127,18 @@ def _stored(source: Source, model: Any, offering: Any, tags: Tags) -> StoredMode
                 "joblib.dump."
             ) from error
     return stored
+
+
+def _of_no_rows(source: Source) -> dict[str, tuple[str, tuple[int, ...]]]:
+    answers = {}
+    none = np.empty((0, source.forest.n_columns), "f4")
+    for method in ("predict", "predict_proba", "predict_raw", "apply"):
+        # about having 0 rows; after an error no answer is kept
+        with no_warnings(), suppress(Exception):
+            answer = source.call(method, none)
+            if answer.dtype.kind in "fiu":
+                answers[method] = answer.dtype.str, tuple(answer.shape)
+    return answers
 
 
 def _transforms(source: Source, model: Any) -> bool:
