@@ -17,6 +17,10 @@ from skforge.forest.forest import Forest
 #: Most registers that hold sums.
 MOST_REGISTERS = 8
 
+#: Vector leaves lie in the order of places if there are at most so many for each, since
+#: no start is looked up then.
+SPARE = 1.5
+
 #: Values of a vector leaf added at once.
 CHUNK = 8
 
@@ -52,10 +56,14 @@ class LaneSums:
             #: Outputs added in a loop, so that the code does not grow with them.
             self._looped = 0 if self._carried else n // CHUNK * CHUNK
             self._chunks = list(parts(self._looped, n, CHUNK))
-            start = leaf_of_item.astype(np.int64) * n
-            kind = np.int32 if start.max(initial=0) < 1 << 31 else np.int64
-            self._starts = model("lane_leaf_starts", start.astype(kind))
-            self._values = model("leaf_rows", forest.leaf_value.reshape(-1))
+            values, self._starts = forest.leaf_value, None
+            if len(leaf_of_item) <= SPARE * len(values):
+                values = values[leaf_of_item]
+            else:
+                start = leaf_of_item.astype(np.int64) * n
+                kind = np.int32 if start.max(initial=0) < 1 << 31 else np.int64
+                self._starts = model("lane_leaf_starts", start.astype(kind))
+            self._values = model("leaf_rows", values.reshape(-1))
             return
         self._values = model("lane_leaves", forest.leaf_value[leaf_of_item, 0])
         if self._carried:
@@ -85,13 +93,20 @@ class LaneSums:
         base: Value | None = None,
     ) -> list[Value]:
         """Add the leaves of items that are counted from ``base`` on, or from 0."""
-        leaves = self._starts if self._vectors else self._values
+        leaves, n = self._values, self.forest.n_outputs
+        if self._vectors and self._starts is not None:
+            leaves = self._starts
+        elif self._vectors and base is not None:
+            base = base * n
         if base is not None:  # one address, from which an operand reaches each tree
             leaves = b.view(leaves.name, leaves.element, leaves, base)
         for k, item in enumerate(items):
+            if self._vectors and self._starts is None:
+                carried = self._add_vector(leaves, item * n, carried)
+                continue
             value = leaves[item]
             if self._vectors:
-                carried = self._add_vector(value.to(I64), carried)
+                carried = self._add_vector(self._values, value.to(I64), carried)
                 continue
             if carried:
                 place = k % self.turn
@@ -101,17 +116,19 @@ class LaneSums:
             self._sums[at] = self._sums[at] + value
         return carried
 
-    def _add_vector(self, leaf: Value, carried: list[Value]) -> list[Value]:
+    def _add_vector(
+        self, values: Buffer, leaf: Value, carried: list[Value]
+    ) -> list[Value]:
         if self._looped:
             with b.loop(0, self._looped, CHUNK) as j:
                 here, there = self._first_sum + j, leaf + j
                 old = self._sums[here, self._type(CHUNK)]
-                value = self._values[there, self._type(CHUNK)]
+                value = values[there, self._type(CHUNK)]
                 self._sums[here] = old + value
         totals = []
         for chunk, (first, lanes) in enumerate(self._chunks):
             old = carried[chunk] if carried else self._read(chunk)
-            value = self._values[leaf + first, self._type(lanes)]
+            value = values[leaf + first, self._type(lanes)]
             totals.append(old + value)
             if not carried:
                 self._write(chunk, totals[-1])
