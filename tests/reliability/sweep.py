@@ -26,10 +26,10 @@ import pyarrow as pa
 import skforge
 from skforge import CompiledForest
 from skforge.exceptions import SkforgeError, VerificationError, VerificationWarning
+from tests.compared_calls import apart
 from tests.fuzz_pipelines import Outcome, cuts_of
 from tests.random_pipelines import chooser
 from tests.random_rows import Rows, is_mapped
-from tests.reliability.planted_trial import difference
 from tests.reliability.sweep_models import MODELS, Drawn
 
 #: Forms of rows that each model is asked in.
@@ -196,6 +196,17 @@ def _judged(name: str, found: Any, expected: Any) -> str:
             return "" if not isinstance(found, VerificationError) else _text(found)
         return f"internal error: {_text(found)}"
     return difference(found, expected)
+
+
+def difference(found: Any, wanted: Any) -> str:
+    """Return how two answers differ, in bits, dtype, shape or memory order; or ""."""
+    both = [
+        answer
+        if isinstance(answer, list) or hasattr(answer, "tocsr")
+        else np.asarray(answer)
+        for answer in (found, wanted)
+    ]
+    return apart((both[0], "", []), (both[1], "", []), None)
 
 
 def _text(error: Exception) -> str:
