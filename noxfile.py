@@ -86,7 +86,7 @@ def wheel(session: nox.Session) -> None:
 
 @nox.session(python=PYTHONS, requires=["package"])
 def oldest(session: nox.Session) -> None:
-    """Run the demo and read models with the oldest versions the extras allow."""
+    """Compare all kinds of models with the oldest versions the extras allow."""
     if session.venv_backend != "uv":
         session.skip("needs uv, which can resolve to the oldest versions")
     extras = [f"--extra={name}" for name in ("xgboost", "lightgbm", "onnx")]
@@ -97,6 +97,7 @@ def oldest(session: nox.Session) -> None:
     session.install("--no-deps", str(built("whl")))
     session.chdir(session.create_tmp())
     session.run(*DEMO)
+    session.run("python", str(Path(__file__).parent / "tests/reliability/smoke.py"))
 
 
 @nox.session(python=PYTHONS, requires=["package"])

@@ -7,7 +7,9 @@ their library. ``choose`` is that of :mod:`tests.random_pipelines`.
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, field
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import catboost as cb
@@ -48,7 +50,8 @@ class Example:
 
     ``X`` are the table's rows, perhaps in other dtypes, and ``y`` its labels, perhaps
     of two targets. ``reads`` says who reads the table's categories: "steps", "forests"
-    or "both".
+    or "both". ``how`` are arguments of ``fit``; with ``other``, the fitted model is
+    written, and read by that class.
     """
 
     table: Table
@@ -56,6 +59,19 @@ class Example:
     y: Any
     model: Any
     reads: str = "steps"
+    how: dict[str, Any] = field(default_factory=dict)
+    other: Any = None
+
+    def fitted(self) -> Any:
+        """Fit a copy of the model."""
+        model = deepcopy(self.model).fit(self.X, self.y, **self.how)
+        if self.other is None:
+            return model
+        with NamedTemporaryFile(suffix=".json") as file:
+            model.save_model(file.name)
+            other = self.other()
+            other.load_model(file.name)
+        return other
 
     def __str__(self) -> str:
         X = self.X

@@ -187,7 +187,7 @@ def test_soak(tmp_path):
 
 @pytest.mark.slow  # test_export has them of C, the next test what they find
 def test_sanitizers(tmp_path):
-    rows = sanitize.run(tmp_path, 60, 5, ("isolation forest",))
+    rows = sanitize.run(tmp_path, 60, 5, ("isolation",))
     assert [row.lost for row in rows] == [[], []]
     for row in rows:
         assert row.left_out or row.tried >= 4
@@ -199,7 +199,7 @@ def test_a_value_read_past_the_rows_is_lost(tmp_path, monkeypatch):
     driver = sanitize._DRIVER.replace("(int64_t)n, ", "(int64_t)n + 1, ")
     assert driver != sanitize._DRIVER
     monkeypatch.setattr(sanitize, "_DRIVER", driver)
-    (row,) = sanitize.run(tmp_path, 60, 5, ("isolation forest",))
+    (row,) = sanitize.run(tmp_path, 60, 5, ("isolation",))
     if row.left_out:
         pytest.skip(row.left_out)
     assert row.survived == 0

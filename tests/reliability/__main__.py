@@ -56,12 +56,11 @@ def _machine(folder: Path, quick: bool) -> list[Row]:
     alone = faults_machine.no_libgomp(folder, MODEL)
     if quick:
         return [alone, faults_machine.older_cpu(folder, ("Haswell",))]
-    oldest = faults_machine.oldest_versions(folder)
-    return [alone, faults_machine.older_cpu(folder), oldest]
+    return [alone, faults_machine.older_cpu(folder)]
 
 
 def _sanitize(folder: Path, quick: bool) -> list[Row]:
-    few = ("LightGBM, categories", "random forest")
+    few = ("lightgbm of categories as numbers", "forest of three")
     sizes = (300, 40, few) if quick else (5_000, 500)
     return sanitize.run(folder, *sizes)
 
@@ -78,12 +77,12 @@ FAMILIES: dict[str, Family] = {
     "models": lambda _, quick: fuzz_drawn.models(60 if quick else 3_000, WORKERS),
     "pipelines": lambda _, quick: fuzz_drawn.pipelines(60 if quick else 3_000, WORKERS),
     "sanitize": _sanitize,
-    "sweep": lambda _, quick: fuzz_drawn.pipelines(
-        60 if quick else 3_000, WORKERS, kind="sweep"
-    ),
-    "sparse": lambda _, quick: fuzz_drawn.pipelines(
-        60 if quick else 1_000, WORKERS, kind="sparse"
-    ),
+    **{
+        kind: lambda _, quick, kind=kind, n=n: fuzz_drawn.pipelines(
+            60 if quick else n, WORKERS, kind=kind
+        )
+        for kind, n in {"sweep": 3_000, "sparse": 1_000, "categories": 1_000}.items()
+    },
 }
 
 

@@ -1,12 +1,9 @@
-"""Faults of machines: no OpenMP, an older CPU, the oldest dependencies."""
+"""Faults of machines: no OpenMP, an older CPU."""
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import shutil
-import subprocess
 import sys
 from importlib import util
 from pathlib import Path
@@ -165,83 +162,3 @@ def _module_of_this_cpu(forest: Forest, host: Target) -> object:
         except TargetError:
             continue
     return skforge.compile_forest(forest, target=host)
-
-
-# ------------------------------------------------------------ oldest dependencies
-
-
-def oldest_versions(folder: Path, pythons: tuple[str, ...] | None = None) -> Row:
-    """Install the lowest versions pyproject.toml allows, and compare all bits there."""
-    row = Row("faults", "the oldest dependencies that pyproject.toml allows")
-    wanted = lowest()
-    notes = []
-    for python in pythons or _pythons():
-        name = Path(python).name
-        home = folder / f"oldest-{name}"
-        executable = home / "bin" / "python"
-        if not executable.exists():
-            venv = [python, "-m", "venv", "--clear", str(home)]
-            if subprocess.run(venv, capture_output=True, check=False).returncode:
-                notes.append(f"{name}: makes no environment")
-                continue
-            pip = [str(executable), "-m", "pip", "install", "--quiet"]
-            done = subprocess.run(
-                [*pip, "--only-binary", ":all:", *wanted],
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            if done.returncode:
-                executable.unlink()
-                notes.append(f"{name}: they have no wheels for it")
-                continue
-        changes = {"PYTHONPATH": str(processes.ROOT)}
-        changes["SKFORGE_CACHE_DIR"] = str(folder / f"cache-{name}")
-        done = subprocess.run(
-            [str(executable), "-m", "tests.reliability.smoke"],
-            env=processes.environment() | changes,
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
-            row.count(False, f"{name}: {processes.said(done.returncode, done.stderr)}")
-        for line in done.stdout.splitlines():
-            what, said = json.loads(line)
-            row.count(not said, f"{name}, {what}: {said[:200]}")
-        notes.append(name)
-    row.notes = f"{', '.join(notes)}; {', '.join(wanted)}"
-    if not row.tried:
-        row.left_out = row.notes
-    return row
-
-
-def lowest() -> list[str]:
-    """Return requirements of the lowest versions, and of the sources' extras.
-
-    >>> any(one.startswith("numpy>=1.26,<1.26.1") for one in lowest())
-    True
-    """
-    text = (processes.ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    parts = [text.partition("\ndependencies = [")[2].partition("]")[0]]
-    for extra in ("xgboost", "lightgbm", "onnx"):
-        parts.append(text.partition(f"\n{extra} = [")[2].partition("]")[0])
-    found = re.findall(r'"([\w-]+)>=([\d.]+)[,"]', "\n".join(parts))
-    return [f"{name}>={version},<{_next(version)}" for name, version in found]
-
-
-def _next(version: str) -> str:
-    """Return the first version that is not this one with a suffix.
-
-    >>> _next("1.26"), _next("2.1.4")
-    ('1.26.1', '2.1.5')
-    """
-    numbers = [int(part) for part in version.split(".")]
-    numbers += [0] * (3 - len(numbers))
-    return ".".join(map(str, [*numbers[:-1], numbers[-1] + 1]))
-
-
-def _pythons() -> tuple[str, ...]:
-    found = [shutil.which(f"python3.{minor}") for minor in (10, 11, 12, 13)]
-    return tuple(filter(None, found)) or (sys.executable,)

@@ -147,15 +147,15 @@ def _of_categories(seed: int) -> Iterator[list[Any]]:
     yield _line(seed, "categories", attempt(seed))
 
 
-def _of_sweep(seed: int) -> Iterator[list[Any]]:
-    from tests.reliability.sweep import attempt
+def _of_roles(seed: int) -> Iterator[list[Any]]:
+    from tests.fuzz_pipelines import ROLES, attempt
 
-    yield _line(seed, "sweep", attempt(seed))
+    yield _line(seed, "roles of columns", attempt([seed, 1], 8, *ROLES))
 
 
 if __name__ == "__main__":
     attempts = {
-        "sweep": _of_sweep,
+        "sweep": _of_roles,
         "models": _of_model,
         "pipelines": _of_pipeline,
         "sparse": _of_sparse,

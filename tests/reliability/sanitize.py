@@ -20,13 +20,18 @@ from skforge.exporters.check import expected
 from skforge.forest.forest import Forest
 from skforge.forest.reference import draw_rows, reference_leaves
 from tests.export_tools import C_TYPES, COMPILER, metadata
+from tests.kinds import MODELS
 from tests.reliability.rows import Row
-from tests.reliability.seeds import rows as make_rows
 
 FLAGS = {
     "address,undefined": ("-fsanitize=address,undefined,float-cast-overflow",),
     "thread": ("-fsanitize=thread",),
 }
+#: Kinds of models, as ``tests/kinds.py`` names them.
+KINDS = (
+    *("xgboost of three", "xgboost, missing", "lightgbm of categories as numbers"),
+    *("forest of three", "isolation", "gb of names"),
+)
 _COMMON = ("-g", "-O1", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
 
 #: Each thread asks for slices of its own of exactly as many bytes as it needs, so that
@@ -104,13 +109,13 @@ def run(
             row.left_out = "there is no compiler with this sanitizer"
             continue
         compared = 0
-        for name, forest in _forests().items():
-            if not names or name in names:
-                for what, count in _try(
-                    COMPILER, flags, folder, name, forest, n_rows, calls, threads
-                ):
-                    row.count(count >= 0, f"{name}: {what}")
-                    compared += max(count, 0)
+        for name in names or KINDS:
+            forest = skforge.load_forest(MODELS[name].fitted())
+            for what, count in _try(
+                COMPILER, flags, folder, forest, n_rows, calls, threads
+            ):
+                row.count(count >= 0, f"{name}: {what}")
+                compared += max(count, 0)
         row.notes = f"functions of models, {compared:,} rows compared bit by bit"
     return made
 
@@ -140,7 +145,6 @@ def _try(
     compiler: str,
     flags: tuple[str, ...],
     folder: Path,
-    name: str,
     forest: Forest,
     n_rows: int,
     calls: int,
@@ -208,31 +212,3 @@ def edge_rows(forest: Forest, n: int) -> Any:
     rows[::6] = np.where(random.random(extreme.shape) < 0.5, extreme, rows[::6])
     with np.errstate(over="ignore"):
         return rows.astype(forest.input_dtype)
-
-
-def _forests() -> dict[str, Forest]:
-    from lightgbm import Dataset, train
-    from sklearn.ensemble import (
-        GradientBoostingClassifier,
-        IsolationForest,
-        RandomForestClassifier,
-    )
-    from xgboost import XGBClassifier, XGBRegressor
-
-    X, y = make_rows(600, 5)
-    coded = X.copy()
-    coded[:, 0] = np.arange(600) % 40
-    options = {"objective": "binary", "verbosity": -1, "num_threads": 1}
-    data = Dataset(coded, y > 0, categorical_feature=[0])
-    marked = X.copy()
-    marked[::7, 1] = -999
-    small = {"n_estimators": 9, "max_depth": 4, "n_jobs": 1}
-    sources = {
-        "XGBoost, three classes": XGBClassifier(**small).fit(X, y),
-        "XGBoost, missing=-999": XGBRegressor(missing=-999, **small).fit(marked, y),
-        "LightGBM, categories": train(options | {"min_data_in_leaf": 3}, data, 9),
-        "random forest": RandomForestClassifier(7, random_state=0).fit(X, y),
-        "isolation forest": IsolationForest(n_estimators=8, random_state=0).fit(X),
-        "gradient boosting": GradientBoostingClassifier(n_estimators=6).fit(X, y > 0),
-    }
-    return {name: skforge.load_forest(model) for name, model in sources.items()}
