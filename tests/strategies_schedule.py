@@ -35,13 +35,6 @@ CPU_DIRECTIVES = (
     "peel_walk", "atomic_reduce", "vector_reduce", "tile_nodes", "pad_trees",
     "reorder_trees", "represent", "vectorize", "quantize",
 )  # fmt: skip
-# What keeps something for an iteration, and what runs iterations or copies of them.
-ROW_BLOCK_DIRECTIVES = (
-    *("cache", "quantize", "cache_predicates"),
-    *("interleave", "vectorize", "unroll", "parallel", "specialize"),
-    *("unroll_walk", "peel_walk", "atomic_reduce", "vector_reduce"),
-    *("tile", "tile_nodes", "pad_trees", "reorder_trees", "represent"),
-)
 TREES = (1, 7, 100)
 
 
@@ -59,42 +52,6 @@ def legal_schedules(
     """
     size = draw(st.integers(0, max_directives))
     return _extended(draw, Schedule(), size, allow, n_trees)
-
-
-@st.composite
-def row_block_schedules(
-    draw: st.DrawFn, n_trees: int, max_directives: int = 6
-) -> Schedule:
-    """Draw a schedule whose directives meet on the loops of a block of rows.
-
-    It binds to a number of trees on a CPU.
-    """
-    rows = draw(st.sampled_from([1, 2, 4, 8, 64, 128, 512, -3]))
-    start = Schedule().tile("batch", "b0", "b1", rows)
-    orders = [("b0", "tree", "b1"), ("tree", "b0", "b1"), ("b0", "b1", "tree")]
-    start = start.reorder(*draw(st.sampled_from(orders)))
-    if draw(st.booleans()):  # what blocks of rows as one take
-        marked = st.sampled_from(["b0", "b1", "tree"])
-        start = draw(
-            st.sampled_from(
-                [
-                    start,
-                    start.represent("bitsliced"),
-                    start.represent("tiles"),
-                    start.tile_nodes(15, "complete").represent("tiles"),
-                ]
-            )
-        )
-        for op in (
-            "vectorize",
-            draw(st.sampled_from(["quantize", "cache_predicates"])),
-        ):
-            with suppress(ScheduleError):
-                made = getattr(start, op)(draw(marked))
-                made.loop_nest(n_trees)
-                start = made
-    size = draw(st.integers(1, max_directives))
-    return _extended(draw, start, size, ROW_BLOCK_DIRECTIVES, (n_trees,))
 
 
 def _blocks(rows: int, *trees: str) -> Schedule:
@@ -155,8 +112,8 @@ GPU_STARTS = (
 def changed_schedules(draw: st.DrawFn, n_trees: int, on_gpu: bool = False) -> Schedule:
     """Draw a schedule that works, without some of its directives and with others.
 
-    It binds to a number of trees, and a forest may still refuse it. Unlike the others,
-    it has all directives, all their values, and all representations.
+    It binds to a number of trees, and a forest may still refuse it. It has all
+    directives, all their values, and all representations.
     """
     start = draw(st.sampled_from(GPU_STARTS if on_gpu else STARTS))
     dropped = draw(st.sets(st.integers(0, len(start.directives)), max_size=2))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache, lru_cache
 
 import numpy as np
+import pytest
 
 from skforge.compiler import driver
 from skforge.compiler.ir.hir.nodes import Reduction
@@ -157,3 +158,10 @@ def emitted(made: Forest, schedule: Schedule, target: Target) -> tuple[str, byte
 def levels() -> dict[str, Target]:
     """Return the plain CPUs whose code runs here: x86-64 levels, or aarch64."""
     return {name: target for name, target in targets().items() if name != "host"}
+
+
+def cpu(level: str) -> Target:
+    """Return a CPU by name, "host" among them, or skip the test."""
+    if level not in targets():
+        pytest.skip(f"this machine does not run x86-64-{level}")
+    return targets()[level]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from skforge.compiler.layouts.lanes import lane_levels, lane_masks, lanes
 from skforge.engine import shares
 from tests.exactness import checks
 
@@ -15,3 +16,15 @@ def strict(monkeypatch: pytest.MonkeyPatch) -> None:
     for saved in ("SAVED", "SAVED_BY_ANOTHER"):
         monkeypatch.setattr(shares, saved, -1e9)
     checks.lowered.cache_clear()  # what a test patches makes other kernels
+
+
+@pytest.fixture(params=["levels", "masks"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let trees in lanes evaluate top levels, or all nodes where that is possible."""
+
+    def chosen(made, shape):
+        small = lanes.leaf_counts(made).max() <= lane_masks.MOST_LEAVES
+        one_bank = shape.tables * shape.lanes <= lane_levels.BANK
+        return request.param == "masks" and small and one_bank
+
+    monkeypatch.setattr(lanes, "masks_are_cheaper", chosen)

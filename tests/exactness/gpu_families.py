@@ -8,214 +8,122 @@ from skforge.schedule.schedule import Schedule
 #: complete trees of deep chains, node tiles, more shared memory than there is.
 REFUSALS = ("represent(", "shared memory", "a fixed number of rows", "specialize")
 
+
+def on(schedule: Schedule, **dimensions: str) -> Schedule:
+    """Map loops to dimensions of blocks and threads."""
+    for loop, dimension in dimensions.items():
+        schedule = schedule.gpu_dimension(loop, dimension)
+    return schedule
+
+
+def blocks(rows: int, trees: int | None = None) -> Schedule:
+    """Tile rows as b0 and b1, and maybe trees as t0 and t1."""
+    made = Schedule().tile("batch", "b0", "b1", rows)
+    return made if trees is None else made.tile("tree", "t0", "t1", trees)
+
+
+TILED = blocks(4, 4)
 #: Two dimensions of threads: rows by y, trees by x, the rows cached.
-TWO_DIMENSIONS = (
-    Schedule()
-    .tile("batch", "b0", "b1", 4)
-    .tile("tree", "t0", "t1", 4)
-    .reorder("b0", "b1", "t1", "t0")
-    .gpu_dimension("b0", "grid.x")
-    .gpu_dimension("b1", "block.y")
-    .gpu_dimension("t1", "block.x")
-    .cache("b0")
-)
+TWO_DIMENSIONS = on(
+    TILED.reorder("b0", "b1", "t1", "t0"), b0="grid.x", b1="block.y", t1="block.x"
+).cache("b0")
+DIRECT = Schedule.preset("tahoe-direct", rows=8)
+WIDE = Schedule.preset("tahoe-direct", rows=32)
+SHARED = Schedule.preset("tahoe-shared-forest", rows=8)
+BESIDE = on(
+    Schedule().split("tree", "front", "back", 2),
+    batch="grid.x", front="grid.y", back="block.x",
+)  # fmt: skip
+#: Two nests of one block, without a barrier between: the same sums, other threads.
+SPLITS = on(
+    blocks(4).split("tree", "front", "back", 3),
+    b0="grid.x", b1="block.y", front="block.x", back="block.z",
+)  # fmt: skip
 
 FAMILIES: dict[str, Schedule] = {
-    "direct": Schedule.preset("tahoe-direct", rows=8),
-    "direct, rows cached": Schedule.preset("tahoe-direct", rows=8).cache("b0"),
-    "direct, rows cached by feature": (
-        Schedule.preset("tahoe-direct", rows=32).cache("b0")
-    ),
+    "direct": DIRECT,
+    "direct, rows cached": DIRECT.cache("b0"),
+    "direct, rows cached by feature": WIDE.cache("b0"),
     "shared data": Schedule.preset("tahoe-shared-data"),
     "shared data, shared sums": (
         Schedule.preset("tahoe-shared-data").shared_reduce("tree")
     ),
-    "shared forest": Schedule.preset("tahoe-shared-forest", rows=8),
-    "shared forest by tiles": (
-        Schedule()
-        .tile("batch", "b0", "b1", 8)
-        .tile("tree", "t0", "t1", 3)
-        .reorder("b0", "t0", "b1", "t1")
-        .gpu_dimension("b0", "grid.x")
-        .gpu_dimension("b1", "block.x")
-        .cache("t0")
-    ),
-    "shared forest of node tiles": (
-        Schedule.preset("tahoe-shared-forest", rows=8).interleave("t1", 2).tile_nodes(3)
-    ),
+    "shared forest": SHARED,
+    "shared forest by tiles": on(
+        blocks(8, 3).reorder("b0", "t0", "b1", "t1"), b0="grid.x", b1="block.x"
+    ).cache("t0"),
+    "shared forest of node tiles": SHARED.interleave("t1", 2).tile_nodes(3),
     "splitting": Schedule.preset("tahoe-splitting-shared-forest", rows=8, trees=3),
     "rapids": Schedule.preset("rapids", threads=8),
     "hummingbird": Schedule.preset("hummingbird", rows=4, trees=8),
     "two dimensions": TWO_DIMENSIONS,
     "two dimensions, interleaved": TWO_DIMENSIONS.interleave("t0", 2),
     "two dimensions, shared sums": TWO_DIMENSIONS.shared_reduce("t1"),
-    "rows of a thread": (
-        Schedule()
-        .tile("batch", "b0", "b1", 8)
+    "rows of a thread": on(
+        blocks(8)
         .tile("b1", "b2", "b3", 2)
         .tile("tree", "t0", "t1", 4)
-        .reorder("b0", "b2", "t1", "t0", "b3")
-        .gpu_dimension("b0", "grid.x")
-        .gpu_dimension("b2", "block.y")
-        .gpu_dimension("t1", "block.x")
-        .cache("b0")
-        .interleave("b3")
-    ),
-    "trees over blocks and threads": (
-        Schedule()
-        .tile("batch", "b0", "b1", 4)
-        .tile("tree", "t0", "t1", 4)
-        .tile("t1", "t2", "t3", 2)
-        .reorder("b0", "t0", "b1", "t3", "t2")
-        .gpu_dimension("b0", "grid.x")
-        .gpu_dimension("t0", "grid.y")
-        .gpu_dimension("b1", "block.y")
-        .gpu_dimension("t3", "block.x")
-        .cache("b0")
-    ),
-    "peeled and unrolled": (
-        Schedule.preset("tahoe-direct", rows=8)
-        .peel_walk("tree", 2)
-        .interleave("tree", 2)
-    ),
-    "padded walks": Schedule.preset("tahoe-direct", rows=8).unroll_walk("tree", 3),
-    "codes": Schedule.preset("tahoe-direct", rows=32).quantize("b0"),
+        .reorder("b0", "b2", "t1", "t0", "b3"),
+        b0="grid.x", b2="block.y", t1="block.x",
+    ).cache("b0").interleave("b3"),
+    "trees over blocks and threads": on(
+        TILED.tile("t1", "t2", "t3", 2).reorder("b0", "t0", "b1", "t3", "t2"),
+        b0="grid.x", t0="grid.y", b1="block.y", t3="block.x",
+    ).cache("b0"),
+    "peeled and unrolled": DIRECT.peel_walk("tree", 2).interleave("tree", 2),
+    "padded walks": DIRECT.unroll_walk("tree", 3),
+    "codes": WIDE.quantize("b0"),
     "codes, trees cached": (
-        Schedule.preset("tahoe-shared-forest", rows=8)
-        .quantize("b0")
-        .interleave("t1", 2)
-        .represent("array")
+        SHARED.quantize("b0").interleave("t1", 2).represent("array")
     ),
-    "one block": (
-        Schedule()
+    "one block": on(
+        Schedule().tile("tree", "t0", "t1", 4).reorder("t1", "t0", "batch"),
+        t1="block.x",
+    ),
+    "trees of two splits": on(
+        blocks(4).split("tree", "front", "back", 2), b0="grid.x", b1="block.x"
+    ),
+    "blocks beside threads": BESIDE,
+    # The trees of 32 lie in shared memory, a thread each, and rows stream past.
+    "forest stationary": on(
+        blocks(12)
+        .tile("b1", "b2", "b3", 2)
         .tile("tree", "t0", "t1", 4)
-        .reorder("t1", "t0", "batch")
-        .gpu_dimension("t1", "block.x")
+        .reorder("t0", "b0", "b2", "b3", "t1"),
+        t0="grid.y", b0="grid.x", b3="block.y", t1="block.x",
+    ).cache("t0").atomic_reduce("t0").represent("reorg"),
+    # Two launches read the rows that a block shares.
+    "blocks beside threads, shared rows": BESIDE.cache("batch"),
+    "blocks beside threads, codes": BESIDE.quantize("batch"),
+    # Blocks of trees have sums of their own, to which threads add atomically.
+    "atomic threads": on(
+        TILED.reorder("b0", "t0", "b1", "t1"),
+        b0="grid.x", t0="grid.y", b1="block.y", t1="block.x",
+    ).atomic_reduce("t1"),
+    "splits on two dimensions": SPLITS,
+    "splits, one atomic": SPLITS.atomic_reduce("front"),
+    # A block has rows that do not lie side by side, and trees for threads.
+    "scattered rows": on(
+        TILED.reorder("b1", "t0", "b0", "t1"), b1="grid.x", t0="grid.y", t1="block.x"
     ),
-    "trees of two splits": (
-        Schedule()
-        .tile("batch", "b0", "b1", 4)
-        .split("tree", "front", "back", 2)
-        .gpu_dimension("b0", "grid.x")
-        .gpu_dimension("b1", "block.x")
+    # A block takes its rows in turns, and its threads the rows of each.
+    "rows in turns": on(
+        blocks(6).tile("b1", "b2", "b3", 2).reorder("b0", "b2", "tree", "b3"),
+        b0="grid.x", b3="block.x",
     ),
-    "blocks beside threads": (
-        Schedule()
-        .split("tree", "front", "back", 2)
-        .gpu_dimension("batch", "grid.x")
-        .gpu_dimension("front", "grid.y")
-        .gpu_dimension("back", "block.x")
+    "rows in turns, atomic threads": on(
+        blocks(3, 4).reorder("b0", "b1", "t0", "t1"), b0="grid.x", t1="block.x"
+    ).atomic_reduce("t1"),
+    # Rows of a block on two dimensions of threads, the trees in a loop between.
+    "trees between threads": on(
+        blocks(12).tile("b1", "b2", "b3", 4).reorder("b0", "b2", "tree", "b3"),
+        b0="grid.x", b2="block.x", b3="block.y",
     ),
-}
-
-#: The trees of 32 lie in shared memory, a thread each, and rows stream past.
-FAMILIES["forest stationary"] = (
-    Schedule()
-    .tile("batch", "b0", "b1", 12)
-    .tile("b1", "b2", "b3", 2)
-    .tile("tree", "t0", "t1", 4)
-    .reorder("t0", "b0", "b2", "b3", "t1")
-    .gpu_dimension("t0", "grid.y")
-    .gpu_dimension("b0", "grid.x")
-    .gpu_dimension("b3", "block.y")
-    .gpu_dimension("t1", "block.x")
-    .cache("t0")
-    .atomic_reduce("t0")
-    .represent("reorg")
-)
-
-#: Two launches read the rows that a block shares.
-for _name, _shared in {
-    "shared rows": FAMILIES["blocks beside threads"].cache("batch"),
-    "codes": FAMILIES["blocks beside threads"].quantize("batch"),
-}.items():
-    FAMILIES[f"blocks beside threads, {_name}"] = _shared
-
-#: Blocks of trees have sums of their own, to which threads add atomically.
-FAMILIES["atomic threads"] = (
-    Schedule()
-    .tile("batch", "b0", "b1", 4)
-    .tile("tree", "t0", "t1", 4)
-    .reorder("b0", "t0", "b1", "t1")
-    .gpu_dimension("b0", "grid.x")
-    .gpu_dimension("t0", "grid.y")
-    .gpu_dimension("b1", "block.y")
-    .gpu_dimension("t1", "block.x")
-    .atomic_reduce("t1")
-)
-
-#: Two nests of one block, without a barrier between: the same sums, other threads.
-FAMILIES["splits on two dimensions"] = (
-    Schedule()
-    .tile("batch", "b0", "b1", 4)
-    .split("tree", "front", "back", 3)
-    .gpu_dimension("b0", "grid.x")
-    .gpu_dimension("b1", "block.y")
-    .gpu_dimension("front", "block.x")
-    .gpu_dimension("back", "block.z")
-)
-FAMILIES["splits, one atomic"] = FAMILIES["splits on two dimensions"].atomic_reduce(
-    "front"
-)
-
-#: A block has rows that do not lie side by side, and trees for threads.
-FAMILIES["scattered rows"] = (
-    Schedule()
-    .tile("batch", "b0", "b1", 4)
-    .tile("tree", "t0", "t1", 4)
-    .reorder("b1", "t0", "b0", "t1")
-    .gpu_dimension("b1", "grid.x")
-    .gpu_dimension("t0", "grid.y")
-    .gpu_dimension("t1", "block.x")
-)
-
-#: A block takes its rows in turns, and its threads the rows of each.
-FAMILIES["rows in turns"] = (
-    Schedule()
-    .tile("batch", "b0", "b1", 6)
-    .tile("b1", "b2", "b3", 2)
-    .reorder("b0", "b2", "tree", "b3")
-    .gpu_dimension("b0", "grid.x")
-    .gpu_dimension("b3", "block.x")
-)
-FAMILIES["rows in turns, atomic threads"] = (
-    Schedule()
-    .tile("batch", "b0", "b1", 3)
-    .tile("tree", "t0", "t1", 4)
-    .reorder("b0", "b1", "t0", "t1")
-    .gpu_dimension("b0", "grid.x")
-    .gpu_dimension("t1", "block.x")
-    .atomic_reduce("t1")
-)
-
-#: Rows of a block on two dimensions of threads, the trees in a loop between.
-FAMILIES["trees between threads"] = (
-    Schedule()
-    .tile("batch", "b0", "b1", 12)
-    .tile("b1", "b2", "b3", 4)
-    .reorder("b0", "b2", "tree", "b3")
-    .gpu_dimension("b0", "grid.x")
-    .gpu_dimension("b2", "block.x")
-    .gpu_dimension("b3", "block.y")
-)
-
-FAMILIES["cache in a cache"] = (
-    Schedule()
-    .tile("batch", "b0", "b1", 6)
-    .tile("tree", "t0", "t1", 4)
-    .tile("t1", "t2", "t3", 2)
-    .reorder("b0", "t0", "t2", "b1", "t3")
-    .gpu_dimension("b0", "grid.x")
-    .gpu_dimension("b1", "block.x")
-    .cache("t0")
-    .cache("t2")
-)
-FAMILIES["cached trees, tiles inside out"] = (
-    Schedule()
-    .tile("batch", "b0", "b1", 4)
-    .tile("tree", "t0", "t1", 3)
-    .reorder("b0", "t1", "t0", "b1")
-    .gpu_dimension("b0", "grid.x")
-    .gpu_dimension("b1", "block.x")
-    .cache("t0")
-)
+    "cache in a cache": on(
+        blocks(6, 4).tile("t1", "t2", "t3", 2).reorder("b0", "t0", "t2", "b1", "t3"),
+        b0="grid.x", b1="block.x",
+    ).cache("t0").cache("t2"),
+    "cached trees, tiles inside out": on(
+        blocks(4, 3).reorder("b0", "t1", "t0", "b1"), b0="grid.x", b1="block.x"
+    ).cache("t0"),
+}  # fmt: skip

@@ -14,7 +14,7 @@ from skforge.compiler import driver
 from skforge.compiler.binning import category_rows
 from skforge.compiler.binning.category_rows import STRAIGHT
 from skforge.compiler.defaults.cpu import default_schedules
-from skforge.compiler.layouts.lanes import lane_masks, lanes
+from skforge.compiler.layouts.lanes import lanes
 from skforge.compiler.layouts.lanes.lane_levels import CompleteRest, SparseRest
 from skforge.compiler.target import Target
 from skforge.forest.arrays import Comparison, Missing
@@ -24,9 +24,9 @@ from skforge.modules.compiled import compile_forest
 from skforge.schedule.families import lanes_schedule
 from tests.exactness.checks import (
     assert_same_bits,
+    cpu,
     emitted,
     interpreted,
-    levels,
     raw_of,
 )
 from tests.exactness.forests import drawn
@@ -97,29 +97,15 @@ def only_sets() -> Forest:
     )
 
 
-@pytest.fixture(params=["levels", "masks"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Evaluate top levels, or all nodes wherever that is possible."""
-
-    def chosen(made, shape):
-        small = lanes.leaf_counts(made).max() <= lane_masks.MOST_LEAVES
-        return request.param == "masks" and small
-
-    monkeypatch.setattr(lanes, "masks_are_cheaper", chosen)
-    return request.param
-
-
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("name", "level"), in_turns(FORESTS, ["v2", "v3", "v4", "host"], often=2)
 )
-def test_every_value_of_every_kind_of_set(name: str, level: str, way: str) -> None:
-    if level not in {**levels(), "host": None}:
-        pytest.skip(f"this machine does not run x86-64-{level}")
+def test_every_value_of_every_kind_of_set(name: str, level: str, way: None) -> None:
     made = FORESTS[name]().validate()
     rows = rows_of(made)
     wanted = reference_raw(made, rows)
-    module = compile_forest(made, lanes_schedule(), {**levels(), "host": "cpu"}[level])
+    module = compile_forest(made, lanes_schedule(), cpu(level))
     for n in (0, 1, len(rows)):
         assert_same_bits(raw_of(module, rows[:n]), wanted[:n], (name, n))
     leaves = made.source_node[reference_leaves(made, rows)]
@@ -130,7 +116,7 @@ def test_every_value_of_every_kind_of_set(name: str, level: str, way: str) -> No
 @pytest.mark.parametrize("level", ["v3", "v4", "aarch64"])
 @pytest.mark.parametrize("name", ["masks", "members", "complete", "many features"])
 def test_nothing_is_read_or_written_out_of_bounds(
-    level: str, name: str, way: str
+    level: str, name: str, way: None
 ) -> None:
     made = FORESTS[name]().validate()
     rows = rows_of(made, 4)

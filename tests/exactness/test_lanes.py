@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from skforge.compiler.layouts.lanes import lane_levels, lane_masks, lanes
+from skforge.compiler.layouts.lanes import lane_levels, lanes
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 from skforge.forest.arrays import Comparison, Missing
@@ -20,10 +20,10 @@ from skforge.schedule.schedule import Schedule
 from tests.exactness.checks import (
     assert_same_bits,
     check_exact,
+    cpu,
     emitted,
     expected,
     interpreted,
-    levels,
     raw_of,
 )
 from tests.exactness.forests import ALL_MISSING, MAKERS, drawn, forest
@@ -37,22 +37,9 @@ TAKEN = [name for name in MAKERS if name not in REFUSED["lanes"]]
 SIZES = (0, 1, 2, 65)
 
 
-@pytest.fixture(params=["levels", "masks"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Evaluate top levels, or all nodes wherever that is possible."""
-
-    def chosen(made, shape):
-        small = lanes.leaf_counts(made).max() <= lane_masks.MOST_LEAVES
-        one_bank = shape.tables * shape.lanes <= lane_levels.BANK
-        return request.param == "masks" and small and one_bank
-
-    monkeypatch.setattr(lanes, "masks_are_cheaper", chosen)
-    return request.param
-
-
 @pytest.mark.sampled(9)
 @pytest.mark.parametrize("name", TAKEN)
-def test_forests(name: str, way: str) -> None:
+def test_forests(name: str, way: None) -> None:
     check_exact(name, LANES, batches=SIZES)
 
 
@@ -60,7 +47,7 @@ def test_forests(name: str, way: str) -> None:
 @pytest.mark.parametrize("level", ["v2", "v3", "v4", "aarch64", "host"])
 @pytest.mark.parametrize("name", ["scalar", "multiclass", "vector 2", "extremes"])
 def test_nothing_is_read_or_written_out_of_bounds(
-    level: str, name: str, way: str
+    level: str, name: str, way: None
 ) -> None:
     target = {"aarch64": Target.aarch64(), "host": Target.host()}.get(level)
     rows, raw, _ = expected(name)
@@ -82,13 +69,10 @@ WIDTHS = (10, 30, 60, 120, 250)
 @pytest.mark.sampled(7)
 @pytest.mark.parametrize("level", ["v2", "v3", "v4", "host"])
 @pytest.mark.parametrize("width", WIDTHS)
-def test_codes_in_several_registers(width: int, level: str, way: str) -> None:
-    if level not in {**levels(), "host": None}:
-        pytest.skip(f"this machine does not run x86-64-{level}")
+def test_codes_in_several_registers(width: int, level: str, way: None) -> None:
     made = drawn(70, 5, n_features=width // 2)
-    target = {**levels(), "host": Target.host()}[level]
     rows = edge_rows(made, 40, seed=3)
-    module = compile_forest(made, LANES, target)
+    module = compile_forest(made, LANES, cpu(level))
     assert_same_bits(raw_of(module, rows), reference_raw(made, rows), width)
 
 
@@ -96,11 +80,9 @@ def test_codes_in_several_registers(width: int, level: str, way: str) -> None:
 @pytest.mark.parametrize("level", ["v2", "v3", "v4", "host"])
 @pytest.mark.parametrize("shape", ["full", "random"])
 def test_codes_in_several_banks(shape: str, level: str) -> None:
-    if level not in {**levels(), "host": None}:
-        pytest.skip(f"this machine does not run x86-64-{level}")
     made = drawn(60, 5, shape=shape, n_features=600)
     assert lane_levels.BANK < column_count(made, dtype=np.uint8) <= lanes.MOST_COLUMNS
-    module = compile_forest(made, LANES, {**levels(), "host": Target.host()}[level])
+    module = compile_forest(made, LANES, cpu(level))
     rows = edge_rows(made, 9, seed=1)
     assert_same_bits(raw_of(module, rows), reference_raw(made, rows), shape)
 
@@ -133,7 +115,7 @@ def test_columns_of_any_length(
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["scalar", "vector 3", "double categories"])
-def test_aarch64_code_is_emitted(name: str, way: str) -> None:
+def test_aarch64_code_is_emitted(name: str, way: None) -> None:
     text, code = emitted(forest(name), LANES, Target.aarch64())
     assert "\ttbl\t" in text
     assert int.from_bytes(code[18:20], "little") == 183
@@ -160,7 +142,7 @@ test_random_forests = pytest.mark.usefixtures("way")(random_test(check_random, 3
 @pytest.mark.sampled(9)
 @pytest.mark.parametrize("n_outputs", [2, 3, 7, 8, 9, 63, 64, 65, 100])
 @pytest.mark.parametrize("vector", [False, True])
-def test_any_number_of_outputs(n_outputs: int, vector: bool, way: str) -> None:
+def test_any_number_of_outputs(n_outputs: int, vector: bool, way: None) -> None:
     """Sums in registers, some and too many; trees that end in the middle of a turn."""
     for n_trees in (1, 2 * n_outputs + 1, 29):
         made = drawn(n_trees, 4, n_outputs=n_outputs, vector=vector)

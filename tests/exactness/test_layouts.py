@@ -23,6 +23,7 @@ from tests.exactness.checks import (
     assert_same_bits,
     batches_for,
     check_exact,
+    cpu,
     expected,
     interpreted,
     levels,
@@ -122,9 +123,7 @@ def test_forests(name: str, kind: str) -> None:
     "name", ["lanes", "tiles", "tiles by row", "bits, 128", "bits by tiles of trees"]
 )
 def test_x86_64_levels(name: str, kind: str, level: str) -> None:
-    if level not in levels():
-        pytest.skip(f"this machine does not run x86-64-{level}")
-    check_exact(kind, SCHEDULES[name], target=levels()[level], batches=(1, 65, 513))
+    check_exact(kind, SCHEDULES[name], target=cpu(level), batches=(1, 65, 513))
 
 
 @pytest.mark.sampled(18)
@@ -177,10 +176,8 @@ DEEP = [
 @pytest.mark.parametrize(("kind", "level"), in_turns(KINDS, ["v2", "v3", "v4"]))
 @pytest.mark.parametrize("name", DEEP)
 def test_full_depth(name: str, kind: str, level: str) -> None:
-    if level not in levels():
-        pytest.skip(f"this machine does not run x86-64-{level}")
     made, rows, raw = trained(kind)
-    module = compile_forest(made, SCHEDULES[name], levels()[level])
+    module = compile_forest(made, SCHEDULES[name], cpu(level))
     for n in (1, 33, 200):
         assert_same_bits(raw_of(module, rows[:n]), raw[:n], (kind, level, n))
     # Without missing values, rows are read from one copy of their codes.

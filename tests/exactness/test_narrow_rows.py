@@ -16,7 +16,7 @@ from skforge.forest.arrays import Comparison, Missing
 from skforge.forest.forest import Forest
 from skforge.forest.predicates import round_thresholds
 from skforge.forest.reference import reference_raw
-from tests.exactness.checks import levels
+from tests.exactness.checks import cpu
 from tests.exactness.forests import EXTREMES, drawn
 from tests.exactness.sliced import sliced
 from tests.oracles.lir_interpreter import interpret_lir
@@ -67,13 +67,11 @@ def rows_near(made: Forest, n: int, seed: int) -> np.ndarray:
 )
 @pytest.mark.parametrize("extremes", [False, True])
 def test_ties(missing: Missing, level: str, extremes: bool) -> None:
-    if level not in levels():
-        pytest.skip(f"this machine does not run x86-64-{level}")
     made = doubles(missing, extremes=extremes)
     rows = rows_near(made, 700, 3)
     raw = reference_raw(made, rows)
     for block in (64, 512):
-        module = compile_forest(made, schedule=sliced(block), target=levels()[level])
+        module = compile_forest(made, schedule=sliced(block), target=cpu(level))
         for n in (1, 63, 513, 700):
             got = module.predict_raw(rows[:n]).reshape(n, -1)
             np.testing.assert_array_equal(got, raw[:n])

@@ -22,9 +22,9 @@ from skforge.schedule.schedule import Schedule
 from tests.exactness.checks import (
     assert_same_bits,
     check_exact,
+    cpu,
     expected,
     interpreted,
-    levels,
     raw_of,
 )
 from tests.exactness.forests import MAKERS, forest
@@ -53,10 +53,8 @@ def test_small_pieces(name: str, small: None) -> None:
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(("kind", "level"), in_turns(KINDS, ["v2", "v3", "v4"]))
 def test_full_depth(kind: str, level: str, small: None) -> None:
-    if level not in levels():
-        pytest.skip(f"this machine does not run x86-64-{level}")
     made, rows, raw = trained(kind)
-    module = compile_forest(made, pieces_schedule(64), levels()[level])
+    module = compile_forest(made, pieces_schedule(64), cpu(level))
     for n in (1, 33, 200):
         assert_same_bits(raw_of(module, rows[:n]), raw[:n], (kind, level, n))
     # Without missing values, rows are read from one copy of their codes.

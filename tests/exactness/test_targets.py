@@ -7,7 +7,7 @@ import re
 import pytest
 
 from skforge.compiler.target import Target
-from tests.exactness.checks import check_exact, emitted, levels
+from tests.exactness.checks import check_exact, cpu, emitted
 from tests.exactness.families import FAMILIES
 from tests.exactness.forests import forest
 
@@ -31,27 +31,14 @@ REDUCED = (
 )
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize("level", ["v2", "v3", "v4"])
-@pytest.mark.parametrize("family", REDUCED)
-def test_x86_64_levels(level: str, family: str) -> None:
-    if level not in levels():
-        pytest.skip(f"this machine does not run x86-64-{level}")
-    at = REDUCED.index(family)
-    for name in (KINDS[at % len(KINDS)], KINDS[(at + 1) % len(KINDS)]):
-        target = levels()[level]
-        check_exact(name, FAMILIES[family], target=target, batches=(1, 3, 65))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("level", ["v2", "v3", "v4"])
+@pytest.mark.parametrize(
+    "name", [*KINDS, "mixed trees", "any missing", "vector 3", "averaged"]
+)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_x86_64_levels_thoroughly(level: str, family: str) -> None:
-    if level not in levels():
-        pytest.skip(f"this machine does not run x86-64-{level}")
-    for name in (*KINDS, "mixed trees", "any missing", "vector 3", "averaged"):
-        target = levels()[level]
-        check_exact(name, FAMILIES[family], target=target, batches=(1, 65))
+def test_x86_64_levels(family: str, name: str, level: str) -> None:
+    check_exact(name, FAMILIES[family], target=cpu(level), batches=(1, 3, 65))
 
 
 @pytest.mark.parametrize("level", ["v2", "v3", "v4"])
