@@ -16,6 +16,7 @@ import faulthandler
 import hashlib
 import os
 import pickle
+import random as stdlib_random
 import re
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
+from itertools import zip_longest
 from typing import Any
 
 import catboost
@@ -174,45 +176,25 @@ Arguments = dict[str, Any]
 BY_LIBRARY: dict[str, list[Arguments]] = {
     "sklearn": [{"check_input": False}, {"sample_weight": None}],
     "xgboost": [
-        {"output_margin": True},
-        {"output_margin": False},
-        {"validate_features": False},
-        {"validate_features": True},
-        {"iteration_range": (0, 1)},
-        {"iteration_range": (0, 99)},
-        {"base_margin": np.ones(80)},
-        {"base_margin": None},
-        {"pred_leaf": True},
-        {"strict_shape": True},
-        {"predict_type": "margin"},
-        {"missing": 0.0},
+        *({"output_margin": True}, {"output_margin": False}),
+        *({"validate_features": False}, {"validate_features": True}),
+        *({"iteration_range": (0, 1)}, {"iteration_range": (0, 99)}),
+        *({"base_margin": np.ones(80)}, {"base_margin": None}, {"pred_leaf": True}),
+        *({"strict_shape": True}, {"predict_type": "margin"}, {"missing": 0.0}),
     ],
     "lightgbm": [
-        {"raw_score": True},
-        {"raw_score": False},
-        {"num_iteration": 1},
-        {"num_iteration": None},
-        {"start_iteration": 1},
-        {"pred_contrib": True},
-        {"pred_leaf": True},
-        {"validate_features": True},
-        {"num_iteration": -1},
-        {"num_threads": 1},
-        {"nthread": 2, "verbose": -1},
+        *({"raw_score": True}, {"raw_score": False}, {"num_iteration": 1}),
+        *({"num_iteration": None}, {"start_iteration": 1}, {"pred_contrib": True}),
+        *({"pred_leaf": True}, {"validate_features": True}, {"num_iteration": -1}),
+        *({"num_threads": 1}, {"nthread": 2, "verbose": -1}),
         {"n_jobs": 0, "predict_disable_shape_check": True},
-        {"num_threads": 1.0},
-        {"validate_features": False, "verbosity": 0},
+        *({"num_threads": 1.0}, {"validate_features": False, "verbosity": 0}),
         {"data_has_header": True},
     ],
     "catboost": [
-        {"prediction_type": "RawFormulaVal"},
-        {"ntree_end": 1},
-        {"ntree_end": 0},
-        {"thread_count": 1},
-        {"thread_count": -1},
-        {"thread_count": 2, "verbose": False},
-        {"thread_count": 0},
-        {"verbose": None},
+        *({"prediction_type": "RawFormulaVal"}, {"ntree_end": 1}, {"ntree_end": 0}),
+        *({"thread_count": 1}, {"thread_count": -1}, {"thread_count": 0}),
+        *({"thread_count": 2, "verbose": False}, {"verbose": None}),
         {"task_type": "CPU"},
     ],
 }
@@ -288,21 +270,14 @@ def _set_param(model: Any, random: Random) -> None:
     if isinstance(model, xgb.Booster):
         model.set_param({"nthread": int(random.integers(1, 3))})
         return
-    model.set_params(
-        **pick(
-            random,
-            [
-                {"n_estimators": 2},
-                {"verbose": 1},
-                {"n_jobs": None},
-                {"base_score": 0.9},
-                {"missing": 0.0},
-                {"random_state": 4},
-                {"contamination": 0.3},
-                {"booster": "gbtree"},
-            ],
-        )
-    )
+    model.set_params(**pick(random, PARAMS))
+
+
+PARAMS: list[dict[str, Any]] = [
+    *({"n_estimators": 2}, {"verbose": 1}, {"n_jobs": None}, {"base_score": 0.9}),
+    *({"missing": 0.0}, {"random_state": 4}, {"contamination": 0.3}),
+    {"booster": "gbtree"},
+]
 
 
 def _set(name: str, value: Any) -> Callable[[Any, Random], None]:
@@ -509,9 +484,7 @@ def program(seed: int, calls: int) -> Iterator[str]:
 
 
 def _run(seed: int, calls: int, how: str) -> None:
-    import random as own_random
-
-    own_random.seed(0)
+    stdlib_random.seed(0)
     np.random.seed(0)
     if how != "plain":
         import skforge
@@ -541,11 +514,33 @@ def _run(seed: int, calls: int, how: str) -> None:
 
 def _told(seed: int, calls: int, how: str) -> tuple[list[str], str]:
     words = [sys.executable, "-m", "tests.fuzz_acceleration", "--run", how]
-    words += ["--seeds", str(seed), "--calls", str(calls)]
+    words += ["--first", str(seed), "--calls", str(calls)]
     one = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(words, capture_output=True, text=True, env=one)
-    lines = done.stdout.splitlines()
+    # LightGBM prints by itself, before or after what was printed before it
+    lines = [x for x in done.stdout.splitlines() if not x.startswith("[LightGBM]")]
     return [*lines, f"ended with {done.returncode}"], done.stderr
+
+
+def compared(seed: int, calls: int) -> tuple[list[str], str]:
+    """Return what the two runs tell differently, and how many calls kernels answered.
+
+    With each difference comes what was done with its model before.
+    """
+    how = "thread" if seed % 4 == 3 else "eager"
+    with ThreadPoolExecutor(2) as pool:
+        runs = [pool.submit(_told, seed, calls, way) for way in ("plain", how)]
+        (expected, _), (told, said) = (run.result() for run in runs)
+    found = [x for x in said.splitlines() if "accelerate:" in x or "Traceback" in x]
+    before: list[str] = []
+    for ours, theirs in zip_longest(told, expected, fillvalue="nothing"):
+        if theirs.startswith("model"):
+            before = [theirs]
+        elif theirs.startswith(("change", "copy")):
+            before.append(theirs[:40])
+        if ours != theirs:
+            found.append(f"{before}\n    {ours[:900]}\n    {theirs[:900]}")
+    return found, said.strip().rpartition("\n")[2]
 
 
 def main() -> None:
@@ -556,27 +551,11 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=500)
     given = parser.parse_args()
     if given.run:
-        _run(given.seeds, given.calls, given.run)
+        _run(given.first, given.calls, given.run)
         return
     for seed in range(given.first, given.first + given.seeds):
-        expected, _ = _told(seed, given.calls, "plain")
-        how = "thread" if seed % 4 == 3 else "eager"
-        told, said = _told(seed, given.calls, how)
-        last = said.strip().rpartition("\n")[2]
-        print(f"seed {seed}, {how}: {len(told)} lines, {last}", flush=True)
-        if "accelerate:" in said or "Traceback" in said:
-            print(
-                "  ", "\n   ".join(x for x in said.splitlines() if "accel" in x)[:2000]
-            )
-        model, shown = "", 0
-        for ours, theirs in zip(told, expected, strict=False):
-            if theirs.startswith("model"):
-                model, before = theirs, []
-            elif theirs.startswith(("change", "copy")):
-                before.append(theirs[:40])
-            if ours != theirs and shown < 6:
-                shown += 1
-                print(f"  {model} {before}", ours[:900], theirs[:900], sep="\n    ")
+        found, kernels = compared(seed, given.calls)
+        print(f"seed {seed}: {kernels}", *found[:6], sep="\n  ", flush=True)
 
 
 if __name__ == "__main__":
