@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from skforge.exceptions import SourceNeededError
-from skforge.forest.categories import ABOVE, ABOVE_OR_NAN
+from skforge.forest.categories import ABOVE, ABOVE_OR_NAN, MULTIPLIER
+from skforge.forest.encoder_tables import _pairs_of
 from skforge.frontends import load_forest
 from skforge.sources.find import read_model, source_of
 from tests.by_reference import answer, stored_of
@@ -67,3 +68,19 @@ def test_combinations_of_categories_are_the_same_in_both_files(nan_mode, tmp_pat
         np.testing.assert_array_equal(getattr(text.hashed, name), array, name)
     for name in ("left", "right", "feature", "threshold", "missing_left"):
         np.testing.assert_array_equal(getattr(text, name), getattr(binary, name), name)
+
+
+# ------------------------------------------------------------ encoder tables
+
+
+@pytest.mark.parametrize("factor", [pow(MULTIPLIER, k, 2**64) for k in (1, 2, 5)])
+def test_every_pair_of_hashes_is_among_those_of_its_key(factor: int) -> None:
+    pairs = np.random.default_rng(0).integers(-(2**31), 2**31, (2, 50))
+    pairs[:, :2] = [[-(2**31), 2**31 - 1], [2**31 - 1, -(2**31)]]
+    with np.errstate(over="ignore"):
+        key = pairs.astype(np.uint64) * np.array([[factor], [1]], np.uint64)
+        total = key.sum(axis=0)
+        found = _pairs_of(total.view(np.int64), factor)
+        keys = found.astype(np.uint64) * np.array([factor, 1], np.uint64)[:, None, None]
+    assert (keys.sum(axis=0) == total).all()
+    assert (found == pairs[:, None]).all(axis=0).any(axis=0).all()

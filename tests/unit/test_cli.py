@@ -7,21 +7,37 @@ import sys
 from dataclasses import replace
 from functools import partial
 from importlib import metadata
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import typer
 from rich.console import Console
 from sklearn.ensemble import RandomForestRegressor
 from typer import BadParameter
 
 import skforge
 from skforge.cli.data import load_rows
-from skforge.cli.doctor import _cache
+from skforge.cli.doctor import _cache, _facts
+from skforge.cli.errors import warn
+from skforge.cli.library import library_of
+from skforge.cli.main import app
 from skforge.cli.options import load_schedule, sizes_of
-from skforge.cli.report import Pair, check, describe_difference, differing_rows, speed
+from skforge.cli.report import (
+    Pair,
+    check,
+    describe_difference,
+    differing_rows,
+    new_table,
+    speed,
+)
+from skforge.cli.screen import say, screen, show
 from skforge.exceptions import InvalidInputError, ScheduleError
+from skforge.frontends import load_forest
 from skforge.runtime import object_cache
 from skforge.schedule.presets import PRESETS
+from skforge.sources.row_spec import row_spec
 from tests.programs import command
 from tests.refusals import error_of
 
@@ -357,3 +373,149 @@ def test_inspect_of_a_gpu_schedule_ends_at_its_text(run, small_model):
     code, out, err = run("inspect", *options, "--level=asm")
     assert (code, out) == (2, "")
     assert ", cuda, ptx. Got 'asm' instead." in err
+
+
+# ------------------------------------------------------------ cli library
+
+
+X = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 3)), columns=[*"abc"])
+LABELS = {2: (X["a"] > 0).astype(int), 3: np.digitize(X["a"], [-0.5, 0.5])}
+
+
+def judge(booster: Any) -> Any:
+    found = library_of(Path("m"), booster, load_forest(booster), row_spec(booster))
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("classes", LABELS)
+@pytest.mark.parametrize("name", ["xgboost", "lightgbm"])
+def test_a_booster_answers_as_the_classifier_it_is_of(name: str, classes: int) -> None:
+    library = pytest.importorskip(name)
+    if name == "xgboost":
+        model = library.XGBClassifier(n_estimators=3).fit(X, LABELS[classes])
+        booster = model.get_booster()
+    else:
+        model = library.LGBMClassifier(n_estimators=3, n_jobs=1, verbose=-1)
+        booster = model.fit(X, LABELS[classes]).booster_
+    found = judge(booster)
+    for method in ("predict", "predict_proba"):
+        answer = found.answer(method, found.taken(X))
+        np.testing.assert_array_equal(answer, getattr(model, method)(X))
+
+
+def test_a_booster_that_predicts_labels_has_probabilities() -> None:
+    xgboost = pytest.importorskip("xgboost")
+    rows = xgboost.DMatrix(X, LABELS[3])
+    given = {"num_class": 3, "max_depth": 3}
+    labels, several = (
+        judge(xgboost.train({"objective": f"multi:{name}"} | given, rows, 3))
+        for name in ("softmax", "softprob")
+    )
+    frame = labels.taken(X)
+    np.testing.assert_array_equal(
+        labels.answer("predict", frame), several.answer("predict", frame)
+    )
+    np.testing.assert_allclose(
+        labels.answer("predict_proba", frame),
+        several.answer("predict_proba", frame),
+        rtol=1e-6,
+    )
+
+
+def test_a_regressor_has_no_probabilities() -> None:
+    lightgbm = pytest.importorskip("lightgbm")
+    model = lightgbm.LGBMRegressor(n_estimators=3, n_jobs=1, verbose=-1)
+    booster = model.fit(X, X["a"]).booster_
+    found = judge(booster)
+    assert [*found.answers] == ["predict", "predict_raw", "apply"]
+    np.testing.assert_array_equal(found.answer("predict", X), booster.predict(X))
+
+
+# ------------------------------------------------------------ cli screen
+
+
+GROUP = typer.main.get_command(app)
+WORDS = "every word of this sentence is in one line of a terminal that is narrow"
+LONG = "/a/folder/" + "0123456789abcdef" * 8
+
+
+class Terminal(io.StringIO):
+    """A terminal: what colours and widths are asked of."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def terminal(monkeypatch, width):
+    """Replace standard output and error by a terminal of some columns."""
+    for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", "1")
+    shown = Terminal()
+    monkeypatch.setattr(sys, "stdout", shown)
+    monkeypatch.setattr(sys, "stderr", shown)
+    return shown
+
+
+def plain(shown):
+    return re.sub(r"\x1b\[[\d;]*m", "", shown.getvalue())
+
+
+@pytest.mark.parametrize("width", [20, 80])
+@pytest.mark.parametrize("tell", [say, warn])
+def test_a_terminal_breaks_lines_between_words(monkeypatch, tell, width):
+    shown = terminal(monkeypatch, width)
+    tell(WORDS)
+    lines = plain(shown).splitlines()
+    assert len(lines) > (width == 20)
+    assert max(map(len, lines)) <= width
+    assert " ".join(map(str.strip, lines)).removeprefix("warning: ") == WORDS
+
+
+@pytest.mark.parametrize("tell", [say, warn])
+def test_a_file_has_whole_lines(capsys, monkeypatch, tell):
+    monkeypatch.setenv("COLUMNS", "20")
+    tell(WORDS)
+    out, err = capsys.readouterr()
+    assert out + err == {say: "", warn: "warning: "}[tell] + WORDS + "\n"
+
+
+def test_a_table_is_whole_in_a_file(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "20")
+    _facts("Cache", {"folder": LONG, "kernels": "12"})
+    assert capsys.readouterr().out == (f"Cache\n folder   {LONG}\n kernels  12\n\n")
+
+
+@pytest.mark.parametrize("width", [20, 80])
+def test_a_terminal_breaks_cells_and_cuts_none(monkeypatch, width):
+    shown = terminal(monkeypatch, width)
+    table = new_table("skforge")
+    table.add_row(LONG)
+    show(screen(), table)
+    _facts("", {"folder": LONG})
+    lines = plain(shown).splitlines()
+    assert max(map(len, lines)) <= width
+    text = re.sub(r"[\s─]", "", "".join(lines))
+    assert text == f"skforge{LONG}folder{LONG}"
+
+
+def test_texts_of_libraries_are_no_markup(capsys):
+    say("[bold]xgboost[/] cannot read [00:11:22] model.json")
+    assert capsys.readouterr().out == (
+        "[bold]xgboost[/] cannot read [00:11:22] model.json\n"
+    )
+
+
+@pytest.mark.parametrize("name", ["", *GROUP.commands])
+def test_help_has_no_types_and_fits(capsys, monkeypatch, name):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("typer.rich_utils.MAX_WIDTH", 80)  # read when it is imported
+    with pytest.raises(SystemExit):
+        app([*name.split(), "--help"], prog_name="skforge")
+    out = capsys.readouterr().out
+    assert re.findall(r"<\w[^>]*>|\bPath\b|--no-", out) == []
+    assert max(map(len, out.splitlines())) <= 80
+    assert f"Usage: skforge {name}" in out and " Show this message and exit." in out

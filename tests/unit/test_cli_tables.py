@@ -149,9 +149,8 @@ def test_a_line_without_end_is_not_read_into_memory(
 def test_parquet_needs_pyarrow(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     (tmp_path / "x.parquet").write_bytes(b"PAR1")
-    with pytest.raises(InvalidInputError) as error:
-        read(tmp_path / "x.parquet", RowFacts(2))
-    assert str(error.value) == ("Reading x.parquet needs pyarrow: pip install pyarrow.")
+    said = error_of(InvalidInputError, read, tmp_path / "x.parquet", RowFacts(2))
+    assert said == ("Reading x.parquet needs pyarrow: pip install pyarrow.")
 
 
 @pytest.mark.parametrize("ending", ["parquet", "arrow", "feather", "npy"])

@@ -21,6 +21,7 @@ from skforge import InvalidModelError, UnsupportedModelError, _container
 from skforge._container import Container, content_of, read_container, write_container
 from skforge._version import FORMAT, __version__
 from skforge.exceptions import ModelNotFoundError
+from tests.refusals import error_of
 
 ARRAYS = {
     "int": np.arange(7, dtype=np.int32),
@@ -452,9 +453,8 @@ def test_a_full_disk_leaves_the_old_file(file, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(zipfile.ZipFile, "writestr", full)
-    with pytest.raises(OSError) as error:
-        write_container(file, {}, {})
-    assert str(error.value) == "[Errno 28] No space left on device"
+    said = error_of(OSError, write_container, file, {}, {})
+    assert said == "[Errno 28] No space left on device"
     assert file.read_bytes() == before
     assert list(file.parent.iterdir()) == [file]
 

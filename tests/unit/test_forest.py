@@ -286,9 +286,8 @@ def test_a_cycle_beside_the_tree_is_found(length):
         left=left, right=right, leaf=np.where(is_leaf, 0, -1),
         source_node=np.arange(n),
     )  # fmt: skip
-    with pytest.raises(InvalidModelError) as error:
-        forest.validate()
-    assert str(error.value) == "node 1 in tree 0 lies on a cycle" + DAMAGED
+    said = error_of(InvalidModelError, forest.validate)
+    assert said == "node 1 in tree 0 lies on a cycle" + DAMAGED
 
 
 def test_an_unreached_leaf_is_found():
@@ -296,9 +295,8 @@ def test_an_unreached_leaf_is_found():
         tree_offset=[0, 2], tree_output=[0], predicate=[-1, -1], left=[-1, -1],
         right=[-1, -1], leaf=[0, 1], source_node=[0, 1],
     )  # fmt: skip
-    with pytest.raises(InvalidModelError) as error:
-        forest.validate()
-    assert str(error.value) == "node 1 in tree 0 has no parent" + DAMAGED
+    said = error_of(InvalidModelError, forest.validate)
+    assert said == "node 1 in tree 0 has no parent" + DAMAGED
 
 
 @pytest.mark.parametrize(

@@ -175,9 +175,8 @@ def test_damaged_information_about_classes(suffix, tmp_path):
         (b'"no"', b"1234", f"{label} 'String'"),
     ):
         assert old in data
-        with pytest.raises(InvalidModelError) as error:
-            load_forest(data.replace(old, new))
-        assert str(error.value) == what + DAMAGED
+        said = error_of(InvalidModelError, load_forest, data.replace(old, new))
+        assert said == what + DAMAGED
 
 
 def test_dropped_columns_are_as_many_as_files_may_have(tmp_path):

@@ -270,9 +270,8 @@ def test_rounds(boosting):
         rounds = {"start_iteration": begin, "num_iteration": (end or 6) - begin}
         check_booster(booster, X, forest, **rounds)
     for bad in [(0, 7), (-1, 2), (3, 3), (4, 2)]:
-        with pytest.raises(InvalidModelError) as info:
-            load_forest(booster, iteration_range=bad)
-        assert str(info.value) == (
+        said = error_of(InvalidModelError, load_forest, booster, iteration_range=bad)
+        assert said == (
             f"iteration_range {bad} does not lie within the 6 boosting rounds of the "
             "model."
         )

@@ -375,9 +375,8 @@ def test_without_onnx_the_error_says_what_to_install(tmp_path, monkeypatch):
 )  # fmt: skip
 def test_damaged_outputs_of_a_forest(changes, text):
     forest = load_forest(make_model("TreeEnsembleRegressor", stump(), 2))
-    with pytest.raises(InvalidModelError) as error:
-        replace(forest, **changes).validate()
-    assert str(error.value) == text + DAMAGED
+    said = error_of(InvalidModelError, replace(forest, **changes).validate)
+    assert said == text + DAMAGED
 
 
 @pytest.mark.parametrize("labels", [[1, 0], [0, 0], [0], [0, 1, 2], ["0", "1"]])

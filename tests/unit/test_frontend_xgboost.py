@@ -225,9 +225,8 @@ def test_iteration_range(early_stopped):
         expected = booster.predict(data, output_margin=True, iteration_range=rounds)
         same_bits(reference_raw(forest, X), expected)
     n = booster.num_boosted_rounds()
-    with pytest.raises(InvalidModelError) as error:
-        load_forest(booster, iteration_range=(1, n + 1))
-    assert str(error.value) == (
+    said = error_of(InvalidModelError, load_forest, booster, iteration_range=(1, n + 1))
+    assert said == (
         f"iteration_range (1, {n + 1}) does not lie within the "
         f"{n} boosting rounds of the model."
     )

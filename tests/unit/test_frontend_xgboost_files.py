@@ -303,9 +303,8 @@ def test_an_endless_number_of_rounds_is_refused(tmp_path):
 )
 def test_files_that_are_no_json(text, message, tmp_path):
     (tmp_path / "m.json").write_bytes(text)
-    with pytest.raises(InvalidModelError) as error:
-        load_forest(tmp_path / "m.json")
-    assert str(error.value).startswith(f"m.json: {message}")
+    said = error_of(InvalidModelError, load_forest, tmp_path / "m.json")
+    assert said.startswith(f"m.json: {message}")
 
 
 def long_array(count, kind=b"d"):

@@ -89,9 +89,8 @@ def test_an_unreadable_file_is_named(tmp_path):
     register(stump_frontend(load_bytes=load_bytes))
     file = tmp_path / "a.stump"
     file.write_text("1")
-    with pytest.raises(InvalidModelError) as error:
-        load_forest(file)
-    assert str(error.value) == f"{file} cannot be read: Permission denied."
+    said = error_of(InvalidModelError, load_forest, file)
+    assert said == f"{file} cannot be read: Permission denied."
 
 
 def test_a_long_quotation_of_a_file_is_cut_short(tmp_path):

@@ -161,9 +161,8 @@ BREAKS = [
 @pytest.mark.parametrize(("change", "message"), BREAKS, ids=range(len(BREAKS)))
 def test_broken_tiles_are_named(change, message):
     hir = hir_of(two_trees(), 2)
-    with pytest.raises(CompilerError) as error:
-        verify(replace(hir, tiles=change(hir.tiles)))
-    assert str(error.value) == f"HIR is not valid: {message}."
+    said = error_of(CompilerError, verify, replace(hir, tiles=change(hir.tiles)))
+    assert said == f"HIR is not valid: {message}."
 
 
 def test_tiles_that_could_hold_another_node_are_refused():

@@ -27,6 +27,7 @@ from tests.lir_loops import for_, parallel_for
 from tests.lir_tools import run
 from tests.oracles.lir_interpreter import interpret_lir
 from tests.oracles.lir_memory import DTYPES
+from tests.refusals import error_of
 
 N = Value("n", I64)
 
@@ -125,9 +126,8 @@ def test_what_is_undefined_stops_the_program(
 ) -> None:
     b = Builder()
     write(b)
-    with pytest.raises(CompilerError) as info:
-        run(b, x=np.zeros(4, np.float32))
-    assert str(info.value) == text
+    said = error_of(CompilerError, run, b, x=np.zeros(4, np.float32))
+    assert said == text
 
 
 @pytest.mark.parametrize(
@@ -157,9 +157,8 @@ def test_arguments_that_do_not_fit(args: dict[str, Any], text: str) -> None:
     b = Builder()
     b.store(X, b.const(0), b.const(0.0, F32))
     function = Function("f", (N, X), b.finish())
-    with pytest.raises(CompilerError) as info:
-        interpret_lir(function, args)
-    assert str(info.value) == text
+    said = error_of(CompilerError, interpret_lir, function, args)
+    assert said == text
 
 
 # ---------------------------------------------------------------- control

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import pytest
 
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I32, I64, U8, Buffer, Plane, Value
 from skforge.exceptions import CompilerError
 from tests.lir_tools import run
+from tests.refusals import error_of
 
 # ---------------------------------------------------------------- planes
 
@@ -19,9 +19,8 @@ from tests.lir_tools import run
 def test_a_plane_outside_its_table() -> None:
     b = Builder()
     b.let(lir.LoadPlane(Buffer("bits", U8), b.const(2)), Plane(16), "p")
-    with pytest.raises(CompilerError) as info:
-        run(b, bits=np.zeros(4, np.uint8))
-    assert str(info.value) == (
+    said = error_of(CompilerError, run, b, bits=np.zeros(4, np.uint8))
+    assert said == (
         "plane 2 is outside the table's 2 planes, "
         "in '%p.2: plane<16> = load_plane @bits[%c.1]' of f."
     )
@@ -60,9 +59,8 @@ def test_a_warp_that_diverges_is_named() -> None:
         b.emit(lir.If(b.compare("lt", thread, 3), tuple(then)))
 
     launch(b, 1, 4, region)
-    with pytest.raises(CompilerError) as info:
-        run(b, out=out)
-    assert str(info.value) == (
+    said = error_of(CompilerError, run, b, out=out)
+    assert said == (
         "threads [0, 1, 2] wait in a warp_reduce that other threads of their warp "
         "never reach, in 'block_region block.x %thread.3: i64 < %c.2 {' of f."
     )
@@ -76,9 +74,8 @@ def test_regions_of_a_block_have_one_shape() -> None:
         for i, count in enumerate(counts)
     )
     b.emit(lir.Grid((("grid.x", block, b.const(1)),), regions))
-    with pytest.raises(CompilerError) as info:
-        run(b)
-    assert str(info.value) == (
+    said = error_of(CompilerError, run, b)
+    assert said == (
         "a region of {'block.x': 8} in a block whose regions had {'block.x': 4}, "
         "in 'block_region block.x %t1: i64 < %c.2 {' of f."
     )

@@ -302,6 +302,5 @@ def test_codes_of_another_copy_are_refused() -> None:
 def test_wrong_rows_are_refused() -> None:
     hir = hir_of(FOREST, Schedule())
     function = stages_of(hir)["expand-walks"]
-    with pytest.raises(CompilerError) as caught:
-        interpret_mir(function, hir, np.zeros((2, 3)))
-    assert str(caught.value) == "rows must be 2-d and float32"
+    said = error_of(CompilerError, interpret_mir, function, hir, np.zeros((2, 3)))
+    assert said == "rows must be 2-d and float32"

@@ -43,9 +43,8 @@ ROWS = np.random.default_rng(0).standard_normal((50, 5)).astype(np.float32)
 )
 def test_arguments_of_the_libraries_have_an_advice(name: str, advice: str) -> None:
     for method in ("predict", "predict_raw"):
-        with pytest.raises(InvalidInputError) as error:
-            getattr(MODULE, method)(ROWS, **{name: 1})
-        assert str(error.value) == f"{method} takes no {name}; {advice}."
+        said = error_of(InvalidInputError, getattr(MODULE, method), ROWS, **{name: 1})
+        assert said == f"{method} takes no {name}; {advice}."
         assert error_of(TypeError, getattr(MODULE, method), ROWS, n_job=1) == (
             f"{method}() got an unexpected keyword argument 'n_job'"
         )
@@ -190,9 +189,8 @@ def test_wrong_arguments_are_named(kind: str) -> None:
 
 def test_wrong_n_jobs_of_a_call() -> None:
     for wrong in (0, "two"):
-        with pytest.raises(InvalidInputError) as error:
-            MODULE.predict_raw(ROWS, n_jobs=wrong)  # type: ignore[arg-type]
-        assert str(error.value) == N_JOBS.format(repr(wrong))
+        said = error_of(InvalidInputError, MODULE.predict_raw, ROWS, n_jobs=wrong)
+        assert said == N_JOBS.format(repr(wrong))
 
 
 def test_what_is_no_model_is_refused_as_it_is_read() -> None:

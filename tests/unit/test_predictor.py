@@ -8,8 +8,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from skforge.engine.entry.entry import _labels
 from skforge.prediction.predictor import ForestPredictor
 from skforge.sources.row_facts import RowFacts
+from skforge.sources.stored_model.declined import first_refused
 
 
 @pytest.mark.parametrize(
@@ -33,3 +35,30 @@ def test_values_decide(declines, limit, accepted, refused) -> None:
         ask = ForestPredictor.by_certain_rows
         answered = ask(predictor, "predict", None, rows) is rows
         assert answered == (value not in refused), value
+
+
+# ------------------------------------------------------------ declined
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 8, 9])
+def test_the_first_refused_value_is_found_in_few_steps(n: int) -> None:
+    for refused in range(n):
+        asked = []
+
+        def reads(taken: int, refused: int = refused, asked: list[int] = asked) -> bool:
+            assert len(asked) < 6
+            asked.append(taken)
+            return taken <= refused
+
+        assert first_refused(n, reads) == refused
+        assert refused or asked in ([], [1])  # the first one is most often to blame
+
+
+# ------------------------------------------------------------ entry labels
+
+
+def test_entries_have_a_label_for_each_class() -> None:
+    """Code that chooses one of two classes never reads a table with one label."""
+    assert _labels(np.array([5])) is None
+    assert _labels(np.array([0])) is None
+    assert _labels(np.array([5, 7])) == (5, 7)

@@ -17,6 +17,7 @@ from skforge.forest.combine import subset
 from skforge.forest.forest import Forest
 from skforge.forest.predicates import deduplicate_predicates
 from skforge.forest.reference import draw_rows, reference_leaves, reference_raw
+from tests.refusals import error_of
 
 ODD = [0.0, -0.0, 1e-45, -1e-45, 1e-36, -2e-35, 1.0, 3.0, -1.0, 40.0, 70.5, 1e30]
 ODD += [-0.5, -0.999, 1e-35, ZERO_THRESHOLD, 1.00000003e-35]
@@ -205,11 +206,8 @@ def test_no_rows_and_no_trees():
 
 @pytest.mark.parametrize("shape", [(4,), (2, 3), (1, 2, 4)])
 def test_rows_of_the_wrong_shape_are_refused(shape):
-    with pytest.raises(InvalidInputError) as error:
-        reference_raw(random_forest(0), np.zeros(shape))
-    assert str(error.value) == (
-        f"X has shape {shape}, but the model takes rows of shape (n, 4)."
-    )
+    said = error_of(InvalidInputError, reference_raw, random_forest(0), np.zeros(shape))
+    assert said == (f"X has shape {shape}, but the model takes rows of shape (n, 4).")
 
 
 def test_the_callers_rows_are_not_changed():

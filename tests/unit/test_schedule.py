@@ -387,9 +387,8 @@ def test_other_spellings_are_told_the_method(name, meant):
 
 @pytest.mark.parametrize("name", ["something", "_repr_html_", "__array__", "_quantise"])
 def test_other_attributes_are_just_missing(name):
-    with pytest.raises(AttributeError) as error:
-        getattr(rows(), name)
-    assert str(error.value) == f"A Schedule has no '{name}'"
+    said = error_of(AttributeError, getattr, rows(), name)
+    assert said == f"A Schedule has no '{name}'"
     assert not hasattr(object.__new__(Schedule), "directives")  # as pickle makes it
 
 

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
+from typing import Any
+
 import numpy as np
 import pytest
+import scipy.sparse
 
 from skforge.frontends.pipeline.codes import MANY, TextCodes
 from skforge.rows.column_readers import TableReader
+from skforge.rows.frames import kind_of, numbers_in
+from skforge.runtime import python_objects
+from skforge.runtime.python_objects import TEXT_LENGTH, TEXT_STATE, ascii_layout
 
 pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")
@@ -92,3 +99,93 @@ def test_missing_values_of_mappings_are_nan_unless_only_none_was_seen(
     assert rule["table"] == known | ({} if missing is None else {None: missing})
     assert (rule["missing"], rule["unknown"]) == (missing, unknown)
     assert (rule["gap"] is None) == (gap == "None")
+
+
+# ------------------------------------------------------------ column numbers
+
+
+DTYPES = ("int8", "uint16", "int32", "int64", "float32", "float64", "bool")
+
+
+def column(library: str, values: list[Any], dtype: str) -> Any:
+    if dtype == "bool":
+        values = [None if value is None else bool(value) for value in values]
+    if library == "polars":
+        name = dtype.title().replace("Uint", "UInt").replace("Bool", "Boolean")
+        return pl.Series(values, dtype=getattr(pl, name))
+    kind = pa.bool_() if dtype == "bool" else getattr(pa, dtype)()
+    if library == "chunks":
+        return pa.chunked_array([values[:1], values[1:]], kind)
+    return pa.array(values, kind)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("library", ["polars", "array", "chunks"])
+def test_numbers_without_gaps_are_of_the_columns_dtype(library, dtype):
+    values, gaps = numbers_in(column(library, [1, 0, 1], dtype))
+    assert (values.dtype, gaps) == (np.dtype(dtype), None)
+    assert values.tolist() == [1, 0, 1]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("library", ["polars", "array", "chunks"])
+def test_gaps_are_told_and_are_nan_among_floats(library: str, dtype: str) -> None:
+    values, gaps = numbers_in(column(library, [1, None, 0], dtype))
+    assert gaps.tolist() == [False, True, False]
+    assert values.dtype == dtype
+    assert values[[0, 2]].tolist() == [1, 0]
+    assert np.isnan(values[1]) == dtype.startswith("float")
+
+
+def test_texts_are_no_numbers() -> None:
+    texts = ["a", None]
+    for given in (pl.Series(texts), pa.array(texts), pa.chunked_array([texts])):
+        assert numbers_in(given) is None
+
+
+def test_the_kinds_of_classes() -> None:
+    frame = pytest.importorskip("pandas").DataFrame({"a": [1.0]})
+    table = pa.table({"a": [1.0]})
+    kinds = {
+        "pandas": frame,
+        "polars": pl.DataFrame({"a": [1.0]}),
+        "pyarrow": table,
+        "batch": table.to_batches()[0],
+        "csr": scipy.sparse.csr_matrix([[1.0]]),
+    }
+    assert {kind: kind_of(X) for kind, X in kinds.items()} == {k: k for k in kinds}
+    for X in (frame["a"], scipy.sparse.csc_matrix([[1.0]]), np.ones((1, 1)), [[1.0]]):
+        assert kind_of(X) == ""
+
+
+# ------------------------------------------------------------ python objects
+
+
+@pytest.fixture
+def anew():
+    ascii_layout.cache_clear()
+    yield
+    ascii_layout.cache_clear()
+
+
+@pytest.mark.parametrize("text", ["", "x", "a few words", "0" * 1000, "\x7f", "a\0b"])
+def test_texts_of_ascii_are_read_where_they_are(text: str) -> None:
+    bits, head = ascii_layout().values()
+    state = ctypes.c_uint32.from_address(id(text) + TEXT_STATE).value
+    assert state & bits == bits
+    length = ctypes.c_int64.from_address(id(text) + TEXT_LENGTH).value
+    assert ctypes.string_at(id(text) + head, length) == text.encode()
+
+
+@pytest.mark.parametrize(
+    "text", ["é", "ÿ" * 40, "日本", "a😀", type("T", (str,), {})("a")]
+)
+def test_other_texts_are_none_of_these(text: str) -> None:
+    bits = ascii_layout()["skf_ascii"]
+    state = ctypes.c_uint32.from_address(id(text) + TEXT_STATE).value
+    assert state & bits != bits
+
+
+def test_texts_of_an_unknown_python_have_other_bits(anew, monkeypatch) -> None:
+    monkeypatch.setattr(python_objects, "_state", lambda _: 0)
+    assert ascii_layout()["skf_ascii"] > 0xFFFFFFFF
