@@ -22,7 +22,6 @@ from skforge.forest.forest import Forest
 from skforge.schedule.directives import Interleave
 from skforge.schedule.families import lanes_schedule
 from skforge.schedule.ranges import BATCH_RANGES, BatchRange
-from skforge.schedule.schedule import Schedule
 from tests.exactness.forests import MAKERS, drawn, forest, forest_of, tree
 from tests.exactness.sliced import counted
 from tests.turns import in_turns
@@ -164,12 +163,6 @@ def test_deep_forests_are_walked_as_tiles() -> None:
     assert next(iter(few.values())) in ("rows", "trees")
 
 
-@pytest.mark.parametrize("name", ["scalar", "multiclass", "deep", "double"])
-def test_reproducible_forests_get_schedules_that_take_them(name: str) -> None:
-    for schedule in set(default_schedules(forest(name), V3, "reproducible").values()):
-        driver.build_hir(forest(name), schedule, "reproducible")
-
-
 def test_a_single_row_walks_trees_together_and_a_batch_walks_rows() -> None:
     table = walking_schedules(drawn(100, 6), V3)
     assert '.interleave("tree", ' in repr(table[1, 1])
@@ -268,10 +261,3 @@ def test_forests_keep_to_what_their_tests_allow() -> None:
     # bytes are not permuted in registers
     assert "lanes" not in kinds(drawn(100, 6), Target.x86_64("v1")).values()
     assert set(kinds(forest("leaves"), V4).values()) <= {"rows", "trees"}
-
-
-def test_equal_choices_are_equal_values() -> None:
-    table = default_schedules(drawn(3, 5, shape="full"), V3)
-    again = default_schedules(drawn(3, 5, shape="full"), V3)
-    assert table == again
-    assert all(isinstance(schedule, Schedule) for schedule in table.values())

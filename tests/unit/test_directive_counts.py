@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -107,137 +108,164 @@ def _bodies(body: tuple) -> Iterator[tuple]:
             yield from _bodies(inner)
 
 
-# ------------------------------------------------------------------- walks in flight
+def scratch_of(function: lir.Function) -> list[str]:
+    return [re.sub(r"\.\d+$", "", a.buffer.name) for a in of_type(function, lir.Alloc)]
 
 
-@pytest.mark.parametrize("factor", [2, 3, 8, 16])
-@pytest.mark.parametrize(
-    "schedule", [BLOCKS.reorder("b0", "tree", "b1"), ROWS], ids=["rows", "trees"]
-)
-def test_interleave_keeps_walks_in_flight(factor: int, schedule: Schedule) -> None:
-    index = "b1" if schedule is not ROWS else "tree"
-    plain = function_of(drawn(40, 5), schedule)
-    assert checked_hops(plain) == [1]
-    found = function_of(drawn(40, 5), schedule.interleave(index, factor))
-    # all in one loop of hops; what is left over, one by one (16 divides the block,
-    # but the last block of a batch may be shorter)
-    whole = index == "tree" and 40 % factor == 0
-    assert checked_hops(found) == ([factor] if whole else [factor, 1])
+def vector_adds(function: lir.Function) -> Counter[int]:
+    return Counter(
+        value.type.lanes
+        for value, op in ops(function, lir.Binary)
+        if op.op == "add"
+        and isinstance(value.type, lir.Vec)
+        and value.type.element.is_float
+    )
 
 
-def test_interleave_without_a_factor_takes_the_whole_loop() -> None:
-    found = function_of(drawn(8, 4), ROWS.tile("tree", "t0", "t1", 4).interleave("t1"))
-    assert checked_hops(found) == [4]
+def nest_of(function: lir.Function, body: tuple | None = None) -> list:
+    """Return the loops as nested lists of names, hops and plumbing left out."""
+    found = []
+    for stmt in function.body if body is None else body:
+        if isinstance(stmt, lir.For):
+            name = stmt.var.name.split(".")[0]
+            inner = nest_of(function, stmt.body)
+            if name not in ("i", "hop", "line", "row"):
+                found.append([name, *inner])
+    return found
 
 
-# ------------------------------------------------------------------------ leaf checks
+def gathered(function: lir.Function) -> dict[tuple[int, str], int]:
+    """Return how often vectors of so many lanes are gathered from a buffer."""
+    lets = ops(function, lir.Gather)
+    return dict(Counter((value.type.lanes, op.buffer.name) for value, op in lets))
 
 
-@pytest.mark.parametrize(
-    ("directive", "depth", "free", "checks"),
-    [
-        (None, 0, [], [1]),
-        ("unroll_walk", 1, [1], [1]),
-        ("unroll_walk", 2, [2], [1]),
-        ("unroll_walk", 4, [4], []),  # as deep as all leaves: no check is left
-        ("unroll_walk", 6, [6], []),  # padded further
-        ("peel_walk", 2, [2], [1]),
-        ("peel_walk", 4, [4], []),
-        ("peel_walk", 9, [4], []),  # never past the shallowest leaf
-    ],
-)
-def test_hops_without_leaf_checks(directive, depth, free, checks):
-    """All leaves of "full" are 4 deep."""
-    schedule = BLOCKS
-    if directive is not None:
-        schedule = getattr(BLOCKS, directive)("b1", depth)
-    found = function_of("full", schedule)
-    assert (free_hops(found), checked_hops(found)) == (free, checks)
+#: What directives change in a kernel, and how it is counted.
+COUNTED: dict[str, Callable[[Lowered], Any]] = {
+    name: lambda made, count=count: count(made.kernel.function)
+    for name, count in {
+        "checked": checked_hops,
+        "free": free_hops,
+        "cases": lambda found: [len(s.cases) for s in of_type(found, lir.Switch)],
+        "loops of t1": lambda found: len(loops(found, "t1")),
+        "gathered": gathered,
+        "scratch": scratch_of,
+        "atomic": lambda found: [
+            s.buffer.element for s in of_type(found, lir.AtomicAdd)
+        ],
+        "vector adds": vector_adds,
+        "nest": nest_of,
+    }.items()
+}
+COUNTED["buffers"] = lambda made: {d.buffer.name for d in made.kernel.data}
+
+PARTS = ROWS.tile("tree", "t0", "t1", 5)
+PARALLEL = TILES.parallel("t0")
+ATOMIC = PARALLEL.atomic_reduce("t0")
+DEPTHS = (2, 4, 3, 2, 4, 2)
+LANES = {("v2", "scalar"): 4, ("v3", "scalar"): 8, ("v4", "scalar"): 16}
+LANES |= {("v2", "double"): 2, ("v3", "double"): 4, ("v4", "double"): 8}
+TOY = "thresholds features children shapes is_leaf roots default_left"
+STORED = {
+    "sparse": {"nodes", "roots", "tree_records"},
+    "array": {"nodes"},
+    "reorg": {"nodes"},
+    toy_representation.Toy.name: {f"toy_{name}" for name in TOY.split()},
+}
+
+
+def of_depths(shape: str, depths: Iterable[int]) -> Forest:
+    random = np.random.default_rng(0)
+    return forest_of([tree(shape, depth, random) for depth in depths])
+
+
+#: A forest, a schedule and what is counted then: with a directive, and without it.
+CASES: dict[str, tuple[Any, ...]] = {
+    "one walk": (drawn(40, 5), ROWS, {"checked": [1]}),
+    "one row": (drawn(40, 5), BLOCKS, {"checked": [1]}),
+    # all in one loop of hops; what is left over, one by one (16 divides the block, but
+    # the last block of a batch may be shorter)
+    **{f"{n} rows": (drawn(40, 5), BLOCKS.interleave("b1", n), {"checked": [n, 1]})
+       for n in (2, 3, 8, 16)},
+    **{f"{n} trees": (drawn(40, 5), ROWS.interleave("tree", n),
+                      {"checked": [n] if 40 % n == 0 else [n, 1]})
+       for n in (2, 3, 8, 16)},
+    "a whole tile": (
+        drawn(8, 4), ROWS.tile("tree", "t0", "t1", 4).interleave("t1"),
+        {"checked": [4]}),
+    # all leaves of "full" are 4 deep
+    "leaf checks": ("full", BLOCKS, {"free": [], "checked": [1]}),
+    **{f"unroll {n}": ("full", BLOCKS.unroll_walk("b1", n),
+                       {"free": [n], "checked": [1] if n < 4 else []})
+       for n in (1, 2, 4, 6)},  # the last one padded further
+    **{f"peel {n}": ("full", BLOCKS.peel_walk("b1", n),
+                     {"free": [min(n, 4)], "checked": [1] if n < 4 else []})
+       for n in (2, 4, 9)},  # never past the shallowest leaf
+    "peel to the shallowest leaf": ("scalar", BLOCKS.peel_walk("b1", 4), {"free": [1]}),
+    "no case": (of_depths("full", DEPTHS), BLOCKS, {"cases": []}),
+    # each knows its trees' depth, so that none has a leaf check
+    "a case for each depth": (of_depths("full", DEPTHS), BLOCKS.specialize("tree"),
+        {"cases": [3], "checked": [], "free": [2, 3, 4]}),
+    "the rest shares a case": (of_depths("chain", [1 + i % 60 for i in range(300)]),
+        BLOCKS.specialize("tree"), {"cases": [MAX_CLASSES + 1]}),
+    "all trees alike": ("full", BLOCKS.specialize("tree"),
+        {"cases": [], "free": [4], "checked": []}),
+    "a loop": (drawn(10, 4), PARTS, {"checked": [1], "loops of t1": 1}),
+    "copies": (drawn(10, 4), PARTS.unroll("t1"),
+        {"checked": [1] * 5, "loops of t1": 0}),
+    # a hop reads a feature, its word and its threshold; then a leaf and its sum
+    **{f"lanes of {kind}, {level}": (kind, BLOCKS.vectorize("b1"), {
+        "gathered": {(n, "rows"): 1, (n, "nodes"): 2, (n, "leaf_values"): 1,
+                     (n, "result"): 1},
+        "checked": [1, 1]}, "exact", level)  # the vector of walks, and rows left over
+       for (level, kind), n in LANES.items()},
+    "no lanes": ("scalar", BLOCKS, {"gathered": {}}),
+    "sums of serial trees": ("scalar", TILES, {"scratch": [], "vector adds": {}}),
+    "leaves": ("scalar", PARALLEL, {"scratch": ["leaves_1"], "vector adds": {}}),
+    "private sums": ("scalar", PARALLEL,
+        {"scratch": ["result_1"], "atomic": [], "vector adds": {}}, "fast"),
+    "atomic": ("scalar", ATOMIC, {"scratch": [], "atomic": [lir.F32]}, "fast"),
+    "atomic integers": ("scalar", ATOMIC, {"atomic": [lir.I64]}, "reproducible"),
+    # the order would be open: exact mode stores leaves instead
+    "exact sums": ("scalar", ATOMIC, {"atomic": [], "scratch": ["leaves_1"]}),
+    **{f"vectors of {n}, {how}": (
+        "scalar", PARALLEL.vector_reduce("t0", n), {"vector adds": {n: 1}}, how)
+       for n in (2, 4, 8, 16) for how in ("fast", "exact")},
+    # exact sums of sorted trees need a leaf of each tree, and where to store it
+    "trees in order": ("mixed trees", ROWS, {"scratch": []}),
+    "sorted trees": ("mixed trees", ROWS.reorder_trees(), {
+        "scratch": ["leaves_1"],
+        "buffers": STORED["sparse"] | {"leaf_values", "tree_order"}}),
+    **{name: ("scalar", ROWS.represent(name), {"buffers": first | {"leaf_values"}})
+       for name, first in STORED.items()},
+    **{f"loops of {schedule!r}": ("scalar", schedule, {"nest": nest})
+       for schedule, nest in (
+           (ROWS, [["batch", ["tree"]]]),
+           (TREES, [["tree", ["batch"]]]),
+           (BLOCKS, [["b0", ["tree", ["b1"]]]]),
+           (ROWS.split("tree", "s0", "s1", 3), [["batch", ["s0"], ["s1"]]]),
+           (TREES.split("tree", "s0", "s1", 3),
+            [["s0", ["batch"]], ["s1", ["batch"]]]),
+           (ROWS.tile("tree", "t0", "t1", -2).reorder("t0", "batch", "t1"),
+            [["t0", ["batch", ["t1"]]]]))},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_a_directive_changes(name: str) -> None:
+    made, schedule, wanted, *how = CASES[name]
+    found = lowered(made, schedule, *how)
+    assert {what: COUNTED[what](found) for what in wanted} == wanted
 
 
 def test_walks_are_padded_for_unroll_and_never_for_peel() -> None:
-    items = {
-        name: getattr(BLOCKS, name)("b1", 4) for name in ("unroll_walk", "peel_walk")
-    }
-    sizes = {
-        name: lowered("scalar", schedule).hir.tiles.n_items
-        for name, schedule in items.items()
-    }
     plain = lowered("scalar", BLOCKS).hir.tiles
+    peeled, unrolled = (
+        lowered("scalar", getattr(BLOCKS, name)("b1", 4)).hir.tiles
+        for name in ("peel_walk", "unroll_walk")
+    )
     assert plain.min_depth.min() == 1
-    assert sizes["peel_walk"] == plain.n_items < sizes["unroll_walk"]
-    # peeled to the shallowest leaf of all trees
-    assert free_hops(function_of("scalar", items["peel_walk"])) == [1]
-
-
-def test_padded_trees_have_leaves_at_one_depth() -> None:
-    plain = lowered("scalar", ROWS).hir.tiles
-    padded = lowered("scalar", ROWS.pad_trees()).hir.tiles
-    assert (plain.min_depth < plain.max_depth).any()
-    np.testing.assert_array_equal(padded.min_depth, padded.max_depth)
-    np.testing.assert_array_equal(padded.max_depth, plain.max_depth)
-
-
-# --------------------------------------------------------------------- separate code
-
-
-def test_specialize_makes_a_case_for_each_depth() -> None:
-    random = np.random.default_rng(0)
-    made = forest_of([tree("full", depth, random) for depth in (2, 4, 3, 2, 4, 2)])
-    assert of_type(function_of(made, BLOCKS), lir.Switch) == []
-    found = function_of(made, BLOCKS.specialize("tree"))
-    (switch,) = of_type(found, lir.Switch)
-    assert len(switch.cases) == 3
-    # each knows its trees' depth, so that none has a leaf check
-    assert checked_hops(found) == []
-    assert sorted(free_hops(found)) == [2, 3, 4]
-
-
-def test_specialize_is_bounded_however_many_depths_there_are() -> None:
-    random = np.random.default_rng(0)
-    many = forest_of([tree("chain", 1 + i % 60, random) for i in range(300)])
-    (switch,) = of_type(function_of(many, BLOCKS.specialize("tree")), lir.Switch)
-    assert len(switch.cases) == MAX_CLASSES + 1  # the rest shares one
-
-
-def test_specialize_needs_no_switch_where_all_trees_are_alike() -> None:
-    found = function_of("full", BLOCKS.specialize("tree"))
-    assert of_type(found, lir.Switch) == []
-    assert (free_hops(found), checked_hops(found)) == ([4], [])
-
-
-@pytest.mark.parametrize("size", [2, 5])
-def test_unroll_copies_the_body(size: int) -> None:
-    schedule = ROWS.tile("tree", "t0", "t1", size)
-    plain = function_of(drawn(10, 4), schedule)
-    copied = function_of(drawn(10, 4), schedule.unroll("t1"))
-    assert (len(checked_hops(plain)), len(checked_hops(copied))) == (1, size)
-    assert (len(loops(plain, "t1")), len(loops(copied, "t1"))) == (1, 0)
-
-
-# ------------------------------------------------------------------------- vectorize
-
-
-@pytest.mark.parametrize(
-    ("level", "kind", "lanes"),
-    [
-        ("v2", "scalar", 4),
-        ("v3", "scalar", 8),
-        ("v4", "scalar", 16),
-        ("v2", "double", 2),
-        ("v3", "double", 4),
-        ("v4", "double", 8),
-    ],
-)
-def test_vectorize_walks_rows_in_the_targets_lanes(level, kind, lanes):
-    assert ops(function_of(kind, BLOCKS, level=level), lir.Gather) == []
-    found = function_of(kind, BLOCKS.vectorize("b1"), level=level)
-    gathers = ops(found, lir.Gather)
-    assert {value.type.lanes for value, _ in gathers} == {lanes}
-    per_buffer = Counter(op.buffer.name for _, op in gathers)
-    # a hop reads a feature, its word and its threshold; then a leaf and its sum
-    assert per_buffer == {"rows": 1, "nodes": 2, "leaf_values": 1, "result": 1}
-    assert checked_hops(found) == [1, 1]  # the vector of walks, and rows left over
+    assert peeled.n_items == plain.n_items < unrolled.n_items
 
 
 def test_blocks_of_predicates_prefetch_the_next_one() -> None:
@@ -307,55 +335,6 @@ def test_cache_prefetches_the_levels_next_to_the_roots(representation, depth):
     ]
 
 
-# ------------------------------------------------------------------------ reductions
-
-
-def scratch_of(function: lir.Function) -> list[str]:
-    return [re.sub(r"\.\d+$", "", a.buffer.name) for a in of_type(function, lir.Alloc)]
-
-
-def test_fast_privatises_and_exact_stores_leaves() -> None:
-    parallel = TILES.parallel("t0")
-    assert scratch_of(function_of("scalar", TILES)) == []
-    assert scratch_of(function_of("scalar", parallel)) == ["leaves_1"]
-    assert scratch_of(function_of("scalar", parallel, "fast")) == ["result_1"]
-    # atomic additions go to the result itself
-    atomic = parallel.atomic_reduce("t0")
-    assert scratch_of(function_of("scalar", atomic, "fast")) == []
-
-
-def test_reproducible_atomics_are_on_integers() -> None:
-    atomic = TILES.parallel("t0").atomic_reduce("t0")
-    found = function_of("scalar", atomic, "reproducible")
-    assert [stmt.buffer.element for stmt in of_type(found, lir.AtomicAdd)] == [lir.I64]
-
-
-def test_exact_sums_are_never_atomic() -> None:
-    """The order would be open: exact mode stores leaves instead."""
-    found = function_of("scalar", TILES.parallel("t0").atomic_reduce("t0"))
-    assert of_type(found, lir.AtomicAdd) == []
-    assert scratch_of(found) == ["leaves_1"]
-
-
-def vector_adds(function: lir.Function) -> Counter[int]:
-    return Counter(
-        value.type.lanes
-        for value, op in ops(function, lir.Binary)
-        if op.op == "add"
-        and isinstance(value.type, lir.Vec)
-        and value.type.element.is_float
-    )
-
-
-@pytest.mark.parametrize("reduction", ["fast", "exact"])
-@pytest.mark.parametrize("width", [2, 4, 8, 16])
-def test_vector_reduce_adds_vectors_of_its_width(width: int, reduction: str) -> None:
-    parallel = TILES.parallel("t0")
-    assert vector_adds(function_of("scalar", parallel, reduction)) == {}
-    found = function_of("scalar", parallel.vector_reduce("t0", width), reduction)
-    assert vector_adds(found) == {width: 1}
-
-
 # ------------------------------------------------------------------------ node tiles
 
 
@@ -392,73 +371,6 @@ def test_likely_tiles_shorten_likely_walks() -> None:
         return float((tiles.depth[leaves] * weight).sum() / weight.sum())
 
     assert expected_depth("probability") < expected_depth("uniform")
-
-
-# ----------------------------------------------------------------- the model, loops
-
-
-def test_reorder_trees_sorts_them_and_keeps_the_sums_in_order() -> None:
-    made = forest("mixed trees")
-    plain, sorted_ = lowered(made, ROWS), lowered(made, ROWS.reorder_trees())
-    order = sorted_.hir.tiles.tree_order
-    depths = plain.hir.tiles.max_depth
-    assert (np.diff(depths) < 0).any()
-    assert (np.diff(depths[order]) >= 0).all()
-    # exact sums then need a leaf of each tree, and where to store it
-    assert scratch_of(plain.kernel.function) == []
-    assert scratch_of(sorted_.kernel.function) == ["leaves_1"]
-    assert "tree_order" in {d.buffer.name for d in sorted_.kernel.data}
-
-
-@pytest.mark.parametrize(
-    ("name", "first"),
-    [
-        ("sparse", {"nodes", "roots", "tree_records"}),
-        ("array", {"nodes"}),
-        ("reorg", {"nodes"}),
-        (
-            toy_representation.Toy.name,
-            {
-                "toy_thresholds", "toy_features", "toy_children", "toy_shapes",
-                "toy_is_leaf", "toy_roots", "toy_default_left",
-            },
-        ),
-    ],
-)  # fmt: skip
-def test_represent_chooses_the_buffers(name: str, first: set[str]) -> None:
-    kernel = lowered("scalar", ROWS.represent(name)).kernel
-    assert {d.buffer.name for d in kernel.data} == first | {"leaf_values"}
-
-
-def nest_of(function: lir.Function, body: tuple | None = None) -> list:
-    """Return the loops as nested lists of names, hops and plumbing left out."""
-    found = []
-    for stmt in function.body if body is None else body:
-        if isinstance(stmt, lir.For):
-            name = stmt.var.name.split(".")[0]
-            inner = nest_of(function, stmt.body)
-            if name not in ("i", "hop", "line", "row"):
-                found.append([name, *inner])
-    return found
-
-
-@pytest.mark.parametrize(
-    ("schedule", "nest"),
-    [
-        (ROWS, [["batch", ["tree"]]]),
-        (TREES, [["tree", ["batch"]]]),
-        (BLOCKS, [["b0", ["tree", ["b1"]]]]),
-        (ROWS.split("tree", "s0", "s1", 3), [["batch", ["s0"], ["s1"]]]),
-        (TREES.split("tree", "s0", "s1", 3), [["s0", ["batch"]], ["s1", ["batch"]]]),
-        (
-            ROWS.tile("tree", "t0", "t1", -2).reorder("t0", "batch", "t1"),
-            [["t0", ["batch", ["t1"]]]],
-        ),
-    ],
-    ids=repr,
-)
-def test_loop_directives_shape_the_loops(schedule: Schedule, nest: list) -> None:
-    assert nest_of(function_of("scalar", schedule)) == nest
 
 
 # --------------------------------------------------------------------- size of code

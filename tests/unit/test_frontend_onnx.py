@@ -12,7 +12,6 @@ import pytest
 import skforge
 from skforge import compile_forest, load_forest
 from skforge.exceptions import (
-    InvalidInputError,
     InvalidModelError,
     UnsupportedModelError,
 )
@@ -442,18 +441,6 @@ def test_a_cast_through_float_loses_bits_as_there():
     assert check(model, rows).input_dtype == np.float32
 
 
-OUTPUT = (onnx.helper.make_tensor_value_info("Y", 1, [None, None]),)
-
-
-def test_nodes_that_pass_values_on():
-    shape = onnx.numpy_helper.from_array(np.array([-1, 4]), "shape")
-    before = (node("Identity", "X", "a"), node("Reshape", "a shape", "b"))
-    after = (node("Identity", "scores", "Y"),)
-    how = {"before": before, "after": after, "initializers": (shape,)}
-    model, trees = simple(outputs=OUTPUT, **how)
-    check(model, trees.rows(50))
-
-
 @pytest.mark.parametrize("op", ["Abs", "Softmax"])
 def test_nodes_before_that_do_more_are_named(op):
     model, _ = simple(before=(node(op, "X", "out", name="mine"),))
@@ -462,15 +449,6 @@ def test_nodes_before_that_do_more_are_named(op):
         "become part of the trees; if the model was converted from a scikit-learn "
         "pipeline, give skforge the pipeline, or convert its last step alone."
     )
-
-
-def test_nodes_after_that_do_more_are_named():
-    cosine = node("Cos", "scores", "Y", name="to_rate")
-    model, _ = simple(after=(cosine,), outputs=OUTPUT)
-    with pytest.raises(
-        UnsupportedModelError, match=r"^The node 'to_rate' \(Cos\) is no operator"
-    ):
-        load_forest(model)
 
 
 def test_features_come_from_the_shape_or_from_the_tests():
@@ -550,14 +528,6 @@ def test_copies_of_trees_are_bounded(monkeypatch):
         UnsupportedModelError, match="nodes, because each weight of a leaf"
     ):
         load_forest(model)
-
-
-def test_a_declared_width_is_the_only_one():
-    trees = RandomTrees(3, n_features=3)
-    model = make_model("TreeEnsembleRegressor", regressor(trees), 3)
-    trees.n_features = 5
-    with pytest.raises(InvalidInputError, match="5 columns"):
-        compile_forest(load_forest(model)).predict(trees.rows(4))
 
 
 @pytest.mark.parametrize("kind", ["a set", "the least leaf"])

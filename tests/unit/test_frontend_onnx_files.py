@@ -82,9 +82,23 @@ def refusal(kind: type[Exception], model: Any) -> str:
     return error_of(kind, load_forest, model)
 
 
-@pytest.mark.parametrize(
-    ("changes", "text"),
-    [
+def of_set(*members: float) -> dict[str, Any]:
+    return {"nodes_modes": MEMBER, "membership_values": numbers(*members)}
+
+
+def two_stumps(**changes: Any) -> dict[str, Any]:
+    two = {k: v * 2 for k, v in stump().items() if k != "n_targets"}
+    two |= {"nodes_treeids": [0, 0, 0, 1, 1, 1], "target_treeids": [0, 0, 1, 1]}
+    return {**two, "n_targets": 1, **changes}
+
+
+WHOLE = (
+    "only whole numbers from 0 to 2147483647 are supported in sets with numbers above "
+    "30, below 0, or more than 30 of them."
+)
+#: Attributes by what makes those of a model, and what is said of their damage.
+DAMAGES: dict[Any, list[tuple[dict[str, Any], str]]] = {
+    stump: [
         ({"nodes_treeids": [0, 0]},
          "nodes_treeids has 2 entries, but nodes_nodeids has 3"),
         ({"nodes_values": [0.5]},
@@ -119,16 +133,7 @@ def refusal(kind: type[Exception], model: Any) -> str:
         ({"n_targets": [1, 2]}, "n_targets is not an integer"),
         ({"nodes_values": [1, 2, 3]}, "nodes_values is not a list of floats"),
     ],
-    ids=by_number,
-)  # fmt: skip
-def test_damaged_tables(changes, text):
-    model = make_model("TreeEnsembleRegressor", stump(**changes), 2)
-    assert refusal(InvalidModelError, model) == text + DAMAGED
-
-
-@pytest.mark.parametrize(
-    ("changes", "text"),
-    [
+    ensemble: [
         ({"nodes_truenodeids": [2]}, "nodes_truenodeids[0] = 2 is not a leaf"),
         ({"nodes_truenodeids": [1], "nodes_trueleafs": [0]},
          "nodes_truenodeids[0] = 1 is not a node"),
@@ -147,33 +152,21 @@ def test_damaged_tables(changes, text):
          "leaf_weights is not a list of float, double or uint8 numbers (data type 1, "
          "2 dimensions)"),
     ],
-    ids=by_number,
-)  # fmt: skip
-def test_damaged_lists(changes, text):
-    model = make_model("TreeEnsemble", ensemble(**changes), 2, version=5)
-    assert refusal(InvalidModelError, model) == text + DAMAGED
-
-
-def test_tensors_shorter_than_they_say():
-    model = make_model("TreeEnsemble", ensemble(), 2, version=5)
-    for attribute in model.graph.node[0].attribute:
-        if attribute.name == "leaf_weights":
-            attribute.t.raw_data = attribute.t.raw_data[:-1]
-    assert refusal(InvalidModelError, model) == (
-        f"leaf_weights holds 1 numbers, but its dims say 2{DAMAGED}"
-    )
-
-
-def test_an_attribute_given_twice():
-    model = make_model("TreeEnsembleRegressor", stump(), 2)
-    model.graph.node[0].attribute.append(model.graph.node[0].attribute[0])
-    name = model.graph.node[0].attribute[0].name
-    assert refusal(InvalidModelError, model) == f"{name} is given twice{DAMAGED}"
-
-
-@pytest.mark.parametrize(
-    ("changes", "text"),
-    [
+}  # fmt: skip
+#: The same of what is whole, but has no answer of onnxruntime's or of skforge's.
+UNSUPPORTED: dict[Any, list[tuple[dict[str, Any], str]]] = {
+    stump: [
+        ({"nodes_treeids": [0] * 4, "nodes_nodeids": [0, 1, 2, 3],
+          "nodes_featureids": [0] * 4,
+          "nodes_modes": ["BRANCH_EQ", "BRANCH_EQ", "LEAF", "LEAF"],
+          "nodes_values": [1.0, 2.0, 0.0, 0.0],
+          "nodes_truenodeids": [2, 2, 0, 0], "nodes_falsenodeids": [1, 3, 0, 0],
+          "nodes_missing_value_tracks_true": [0, 1, 0, 0], "target_nodeids": [2, 3]},
+         "node 0 starts a chain of equality tests with different "
+         "nodes_missing_value_tracks_true, which onnxruntime treats as one test, so "
+         "its predictions cannot be reproduced."),
+    ],
+    two_stumps: [
         ({"aggregate_function": "MEDIAN"},
          "aggregate_function is 'MEDIAN', which is unknown; known are AVERAGE, SUM, "
          "MIN, MAX."),
@@ -189,20 +182,7 @@ def test_an_attribute_given_twice():
          "Target 1 has a base value but leaves for only some rows, and onnxruntime "
          "adds it only to those rows; give every leaf a weight for every target."),
     ],
-    ids=by_number,
-)  # fmt: skip
-def test_unsupported_regressors(changes, text):
-    two = {k: v * 2 for k, v in stump().items() if k != "n_targets"}
-    two["nodes_treeids"] = [0, 0, 0, 1, 1, 1]
-    two["target_treeids"] = [0, 0, 1, 1]
-    two["n_targets"] = 1
-    model = make_model("TreeEnsembleRegressor", {**two, **changes}, 2)
-    assert refusal(UnsupportedModelError, model) == text
-
-
-@pytest.mark.parametrize(
-    ("changes", "text"),
-    [
+    classifier: [
         ({"classlabels_int64s": [4]},
          "The classifier has 1 class label(s); onnxruntime gives no defined output "
          "for fewer than two."),
@@ -221,60 +201,13 @@ def test_unsupported_regressors(changes, text):
          "The model has two base_values but weights only for the second class, and "
          "onnxruntime ignores the trees of such a model."),
     ],
-    ids=by_number,
-)  # fmt: skip
-def test_unsupported_classifiers(changes, text):
-    model = make_model("TreeEnsembleClassifier", classifier(**changes), 2)
-    assert refusal(UnsupportedModelError, model) == text
-
-
-def test_chains_of_several_tracks_are_refused():
-    attributes = stump(
-        nodes_treeids=[0] * 4,
-        nodes_nodeids=[0, 1, 2, 3],
-        nodes_featureids=[0] * 4,
-        nodes_modes=["BRANCH_EQ", "BRANCH_EQ", "LEAF", "LEAF"],
-        nodes_values=[1.0, 2.0, 0.0, 0.0],
-        nodes_truenodeids=[2, 2, 0, 0],
-        nodes_falsenodeids=[1, 3, 0, 0],
-        nodes_missing_value_tracks_true=[0, 1, 0, 0],
-        target_nodeids=[2, 3],
-    )
-    model = make_model("TreeEnsembleRegressor", attributes, 2)
-    assert refusal(UnsupportedModelError, model) == (
-        "node 0 starts a chain of equality tests with different "
-        "nodes_missing_value_tracks_true, which onnxruntime treats as one test, so "
-        "its predictions cannot be reproduced."
-    )
-
-
-@pytest.mark.parametrize(
-    ("members", "text"),
-    [
-        (
-            [1.5, 40],  # which onnxruntime refuses, too
-            "node 0 tests membership of a set with 1.5; only whole numbers from 0 to "
-            "2147483647 are supported in sets with numbers above 30, below 0, or more "
-            "than 30 of them.",
-        ),
-        ([3, -4],
-         "node 0 tests membership of a set with -4.0; only whole numbers from 0 to "
-         "2147483647 are supported in sets with numbers above 30, below 0, or more "
-         "than 30 of them."),
-        ([2.0**30, 3],
+    ensemble: [
+        # which onnxruntime refuses, too
+        (of_set(1.5, 40), f"node 0 tests membership of a set with 1.5; {WHOLE}"),
+        (of_set(3, -4), f"node 0 tests membership of a set with -4.0; {WHOLE}"),
+        (of_set(2.0**30, 3),
          "The sets of the model's membership tests take more than 16777216 words of "
          "32 bits; use smaller category numbers."),
-    ],
-)  # fmt: skip
-def test_unsupported_sets(members, text):
-    attributes = ensemble(nodes_modes=MEMBER, membership_values=numbers(*members))
-    model = make_model("TreeEnsemble", attributes, 2, version=5)
-    assert refusal(UnsupportedModelError, model) == text
-
-
-@pytest.mark.parametrize(
-    ("changes", "text"),
-    [
         ({"nodes_modes": numbers(7, dtype=np.uint8)},
          "nodes_modes[0] is the unknown mode 7."),
         ({"post_transform": 5}, "post_transform is the unknown number 5."),
@@ -286,27 +219,83 @@ def test_unsupported_sets(members, text):
          "nodes_splits holds float16 numbers where the input asks for float32; "
          "onnxruntime rejects such a model, so export it again."),
     ],
-)  # fmt: skip
-def test_unsupported_lists(changes, text):
-    model = make_model("TreeEnsemble", ensemble(**changes), 2, version=5)
-    assert refusal(UnsupportedModelError, model) == text
+}  # fmt: skip
+OPERATORS = {
+    stump: ("TreeEnsembleRegressor", 3),
+    two_stumps: ("TreeEnsembleRegressor", 3),
+    classifier: ("TreeEnsembleClassifier", 3),
+    ensemble: ("TreeEnsemble", 5),
+}
 
 
-def test_float16_rows_are_refused():
-    model = make_model("TreeEnsembleRegressor", stump(), 2)
-    model.graph.input[0].type.tensor_type.elem_type = onnx.TensorProto.FLOAT16
-    assert refusal(UnsupportedModelError, model) == (
+def model_of(attributes: Any, **changes: Any) -> Any:
+    op, version = OPERATORS[attributes]
+    return make_model(op, attributes(**changes), 2, version=version)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "changes", "text", "kind", "end"),
+    [
+        pytest.param(made, *row, kind, end, id=f"{made.__name__} {number}{end[:1]}")
+        for table, kind, end in (
+            (DAMAGES, InvalidModelError, DAMAGED),
+            (UNSUPPORTED, UnsupportedModelError, ""),
+        )
+        for made, rows in table.items()
+        for number, row in enumerate(rows)
+    ],
+)
+def test_attributes_that_are_refused(attributes, changes, text, kind, end):
+    assert refusal(kind, model_of(attributes, **changes)) == text + end
+
+
+def weights(model: Any) -> Any:
+    (found,) = (a for a in model.graph.node[0].attribute if a.name == "leaf_weights")
+    return found.t
+
+
+def shape(model: Any) -> Any:
+    return model.graph.input[0].type.tensor_type
+
+
+def shorten(model: Any) -> None:
+    weights(model).raw_data = weights(model).raw_data[:-1]
+
+
+#: Models that are changed in other places than values of attributes.
+CHANGED: dict[str, tuple[Any, Any, type[Exception], str]] = {
+    "a short tensor": (ensemble, shorten, InvalidModelError,
+        f"leaf_weights holds 1 numbers, but its dims say 2{DAMAGED}"),
+    "weights in another file": (ensemble,
+        lambda m: setattr(weights(m), "data_location", onnx.TensorProto.EXTERNAL),
+        UnsupportedModelError,
+        "leaf_weights is stored in another file; save the model in one file "
+        "(save_as_external_data=False)."),
+    "an attribute twice": (stump,
+        lambda m: m.graph.node[0].attribute.append(m.graph.node[0].attribute[0]),
+        InvalidModelError, f"n_targets is given twice{DAMAGED}"),
+    "float16 rows": (stump,
+        lambda m: setattr(shape(m), "elem_type", onnx.TensorProto.FLOAT16),
+        UnsupportedModelError,
         "The input 'X' holds float16 values; skforge reads float, double, int32, "
-        "int64, bool and string."
-    )
-
-
-def test_integer_rows_of_a_regressor_are_refused():
-    model = make_model("TreeEnsembleRegressor", stump(), 2, "int64")
-    assert refusal(UnsupportedModelError, model) == (
+        "int64, bool and string."),
+    "integer rows": (stump,
+        lambda m: setattr(shape(m), "elem_type", onnx.TensorProto.INT64),
+        UnsupportedModelError,
         "TreeEnsembleRegressor on integer rows has no kernel in onnxruntime; export "
-        "the model with float input."
-    )
+        "the model with float input."),
+    "three dimensions": (stump, lambda m: shape(m).shape.dim.add(),
+        UnsupportedModelError,
+        "The input 'X' has 3 dimensions, but rows have two."),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_models_that_are_refused(name):
+    attributes, change, kind, text = CHANGED[name]
+    model = model_of(attributes)
+    change(model)
+    assert refusal(kind, model) == text
 
 
 @pytest.mark.parametrize(
@@ -320,25 +309,6 @@ def test_versions_that_onnxruntime_refuses(op, version):
         f"{op} in version {version} of ai.onnx.ml is unknown to onnxruntime, which "
         "knows TreeEnsembleRegressor and TreeEnsembleClassifier in versions 1 to 4 "
         "and TreeEnsemble in version 5."
-    )
-
-
-def test_other_shapes_of_rows_are_refused():
-    model = make_model("TreeEnsembleRegressor", stump(), 2)
-    model.graph.input[0].type.tensor_type.shape.dim.add()
-    assert refusal(UnsupportedModelError, model) == (
-        "The input 'X' has 3 dimensions, but rows have two."
-    )
-
-
-def test_weights_in_another_file_are_refused():
-    model = make_model("TreeEnsemble", ensemble(), 2, version=5)
-    for attribute in model.graph.node[0].attribute:
-        if attribute.name == "leaf_weights":
-            attribute.t.data_location = onnx.TensorProto.EXTERNAL
-    assert refusal(UnsupportedModelError, model) == (
-        "leaf_weights is stored in another file; save the model in one file "
-        "(save_as_external_data=False)."
     )
 
 

@@ -6,6 +6,7 @@ fails.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -16,7 +17,6 @@ import pytest
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.exceptions import ScheduleError
 from skforge.forest.forest import Forest
-from skforge.gpu.backend import BACKEND, GPU_LIR_PASSES
 from skforge.schedule.schedule import Schedule
 from tests.exactness.forests import drawn, forest, forest_of, tree
 from tests.gpu_gates import Built, barriers, build, constants, of_type, ops
@@ -234,133 +234,105 @@ def test_what_does_not_fit_is_refused() -> None:
     assert shared(build(wide, direct(16).cache("b0"))) == 16 * 2001 * 4
 
 
-def test_specialize_makes_a_case_for_each_depth() -> None:
-    random = np.random.default_rng(0)
-    made = forest_of([tree("full", depth, random) for depth in (2, 4, 3, 2, 4, 2)])
-    assert of_type(build(made, direct()).grids[0], lir.Switch) == []
-    inside = build(made, direct().specialize("tree"))
-    (switch,) = of_type(regions(inside)[0], lir.Switch)
-    assert len(switch.cases) == 3
-    assert [walks(case) for case in switch.cases] == [[]] * 3  # each knows its depth
-    # around what the block does together, it is the block's
-    cached = Schedule.preset("tahoe-splitting-shared-forest", rows=32, trees=1)
-    (outer,) = of_type(build(made, cached.specialize("t0")).grids[1], lir.Switch)
-    assert len(of_type(outer.cases[0], lir.BlockRegion)) >= 1
-
-
-# ---------------------------------------------------------------------------- walks
-
-
 # ------------------------------------------------------------------------ reductions
 
 
-def test_sums_of_one_thread_need_nothing() -> None:
-    for reduction in ("exact", "fast", "reproducible"):
-        one = build(full(), direct(), reduction)  # type: ignore[arg-type]
-        assert (len(one.grids), barriers(one.grids[0]), shared(one)) == (1, 0, 0)
-        assert allocs(one, "global") == allocs(one, "shared") == []
-
-
-@pytest.mark.parametrize(
-    ("reduction", "launches", "scratch"),
-    [
-        ("exact", 3, [32 * 4]),  # the base, a leaf of each tree, their sum in order
-        ("fast", 4, [4 * 4]),  # slots of four blocks of trees start at zero
-        ("reproducible", 5, [8, 4 * 8]),  # fixed point, which is made a float at last
+#: What of kernels and launches directives change, and how it is counted.
+COUNTED: dict[str, Callable[[Built], Any]] = {
+    "launches": lambda one: len(run(one, 100).launches),
+    "scratch": lambda one: [size / 100 for size in run(one, 100).scratch],  # by row
+    "grids": lambda one: len(one.grids),
+    "barriers": lambda one: barriers(one.grids[0]),
+    "shared": shared,
+    "global": lambda one: allocs(one, "global"),
+    "names": lambda one: allocs(one, "shared"),
+    "warps": lambda one: [op.width for op in ops(one.grids[-1], lir.WarpReduce)],
+    "atomic": lambda one: [
+        stmt.buffer.element
+        for stmt in of_type(one.lowered.kernel.function, lir.AtomicAdd)
     ],
-)
-def test_trees_on_the_grid_are_summed_by_launches_of_their_own(
-    reduction: Any, launches: int, scratch: list[int]
-) -> None:
-    one = build(full(), splitting(8), reduction)
-    assert of_type(one.lowered.kernel.function, lir.AtomicAdd) == []
-    seen = run(one, 100)
-    assert len(seen.launches) == launches
-    assert seen.scratch == [100 * size for size in scratch]
-
-
-@pytest.mark.parametrize("outputs", [1, 3])
-def test_atomic_reduce_adds_atomically(outputs: int) -> None:
-    made = drawn(32, 4, n_outputs=outputs)
-    atomic = splitting(8).atomic_reduce("t0")
-    one = build(made, atomic, "fast")
-    assert len(of_type(one.lowered.kernel.function, lir.AtomicAdd)) == 1
-    assert allocs(one, "global") == []
-    assert len(one.grids) == 2  # the base, and the walks
-    # in exact mode the order counts
-    exact = build(made, atomic)
-    assert of_type(exact.lowered.kernel.function, lir.AtomicAdd) == []
-    fixed = build(made, atomic, "reproducible")
-    (add,) = of_type(fixed.lowered.kernel.function, lir.AtomicAdd)
-    assert add.buffer.element == lir.I64
-
-
-@pytest.mark.parametrize(
-    ("reduction", "slots", "left"),
-    [
-        ("exact", 32 * 4, []),  # a leaf a tree
-        ("fast", 12 * 4, []),  # a sum a thread
-        ("reproducible", 12 * 8, [8]),
+    "cases": lambda one: [len(s.cases) for s in of_type(one.grids[-1], lir.Switch)],
+    "walks": lambda one: [
+        walks(case) for s in of_type(one.grids[-1], lir.Switch) for case in s.cases
     ],
+}
+OWN = {"grids": 1, "barriers": 0, "shared": 0, "global": [], "names": []}
+#: Sums of trees by threads of a row, of which there are 25 blocks of four.
+TWELVE, MANY = dealt(4, 12), Schedule.preset("rapids", threads=64)
+OF_DEPTHS = forest_of(
+    [tree("full", depth, np.random.default_rng(0)) for depth in (2, 4, 3, 2, 4, 2)]
 )
-def test_shared_reduce_keeps_slots_in_shared_memory(reduction, slots, left):
-    """Twelve threads a row, four rows a block, of which there are 25."""
-    schedule = dealt(4, 12)
-    plain = build(full(), schedule, reduction)
-    assert shared(plain) == 0
-    assert run(plain, 100).scratch == [100 * size for size in (*left, slots)]
-    one = build(full(), schedule.shared_reduce("t1"), reduction)
-    assert shared(one) == 4 * slots
-    assert run(one, 100).scratch == [100 * size for size in left]
-
-
-@pytest.mark.parametrize("outputs", [1, 3])
-@pytest.mark.parametrize("trees", [2, 8, 32])
-def test_lanes_of_a_warp_sum_by_exchanges(trees: int, outputs: int) -> None:
-    made = drawn(64, 3, n_outputs=outputs)
-    one = build(made, dealt(4, trees), "fast")
-    sums = ops(one.grids[-1], lir.WarpReduce)
-    assert [op.width for op in sums] == [trees] * outputs
-    assert (len(one.grids), barriers(one.grids[0])) == (1, 0)
-    assert allocs(one, "global") == []
+#: A forest, a schedule, what is counted then, and how trees are summed.
+CASES: dict[str, tuple[Any, ...]] = {
+    **{f"a thread's sums, {how}": (full(), direct(), OWN, how)
+       for how in ("exact", "fast", "reproducible")},
+    # the base, a leaf of each tree, their sum in order
+    "blocks of trees, exact": (full(), splitting(8),
+        {"launches": 3, "scratch": [32 * 4], "atomic": []}, "exact"),
+    # slots of four blocks of trees start at zero
+    "blocks of trees, fast": (full(), splitting(8),
+        {"launches": 4, "scratch": [4 * 4], "atomic": []}, "fast"),
+    # fixed point, which is made a float at last
+    "blocks of trees, reproducible": (full(), splitting(8),
+        {"launches": 5, "scratch": [8, 4 * 8], "atomic": []}, "reproducible"),
+    # the base, and the walks; in exact mode the order counts
+    **{f"atomic, {how}, {n}": (drawn(32, 4, n_outputs=n),
+                               splitting(8).atomic_reduce("t0"), wanted, how)
+       for n in (1, 3) for how, wanted in (
+           ("fast", {"atomic": [lir.F32], "global": [], "grids": 2}),
+           ("exact", {"atomic": []}),
+           ("reproducible", {"atomic": [lir.I64]}))},
+    # a leaf a tree, or a sum a thread, which a block of four rows may share
+    **{f"{'shared' * kept} slots, {how}": (full(),
+        TWELVE.shared_reduce("t1") if kept else TWELVE,
+        {"shared": 4 * slots * kept, "scratch": [*left, *[slots] * (not kept)]}, how)
+       for kept in (False, True) for how, slots, left in (
+           ("exact", 32 * 4, []),
+           ("fast", 12 * 4, []),
+           ("reproducible", 12 * 8, [8]))},
     # a register, or where trees differ in their output a bank for each of these
-    assert shared(one) == (0 if outputs == 1 else 4 * trees * outputs * 4)
+    **{f"{n} lanes of a warp, {outputs}": (drawn(64, 3, n_outputs=outputs), dealt(4, n),
+        {"warps": [n] * outputs, "grids": 1, "barriers": 0, "global": [],
+         "shared": 0 if outputs == 1 else 4 * n * outputs * 4}, "fast")
+       for n in (2, 8, 32) for outputs in (1, 3)},
     # the order of exchanges is not the model's
-    exact = build(made, dealt(4, trees))
-    assert ops(exact.grids[-1], lir.WarpReduce) == []
+    "no lanes in exact sums": (drawn(64, 3), dealt(4, 8), {"warps": []}),
     # twelve threads are no part of a warp: their slots are memory
-    twelve = build(made, dealt(4, 12), "fast")
-    assert (barriers(twelve.grids[0]) > 0, allocs(twelve, "global")) == (
-        True,
-        ["result_1"],
-    )
-
-
-def test_threads_divide_few_sums_among_them() -> None:
-    """One row's 64 slots: 32 threads take two each, then exchange."""
-    rapids = Schedule.preset("rapids", threads=64)
-    one = build(drawn(128, 3), rapids, "fast")
-    assert [op.width for op in ops(one.grids[-1], lir.WarpReduce)] == [32]
+    "no lanes of twelve": (drawn(64, 3), TWELVE,
+        {"global": ["result_1"], "barriers": 3}, "fast"),
+    # one row's 64 slots: 32 threads take two each, then exchange
+    "few sums": (drawn(128, 3), MANY, {"warps": [32]}, "fast"),
     # as many sums as threads: one each
-    many = build(drawn(128, 3, n_outputs=40, vector=True), rapids, "fast")
-    assert ops(many.grids[-1], lir.WarpReduce) == []
-    assert ops(build(drawn(128, 3), rapids).grids[-1], lir.WarpReduce) == []
+    "many sums": (drawn(128, 3, n_outputs=40, vector=True), MANY, {"warps": []},
+        "fast"),
+    "few exact sums": (drawn(128, 3), MANY, {"warps": []}),
+    # no barrier: threads read what is theirs
+    "sorted trees": (drawn(9, 5), direct().reorder_trees(),
+        {"names": ["leaves_1"], "shared": 64 * 9 * 4, "barriers": 0}),
+    "no case": (OF_DEPTHS, direct(), {"cases": []}),
+    # each knows its depth
+    "a case for each depth": (OF_DEPTHS, direct().specialize("tree"),
+        {"cases": [3], "walks": [[]] * 3}),
+}  # fmt: skip
 
 
-def test_reorder_trees_stores_leaves_to_add_them_in_order() -> None:
-    made = drawn(9, 5)
-    assert allocs(build(made, direct()), "shared") == []
-    sorted_ = build(made, direct().reorder_trees())
-    assert allocs(sorted_, "shared") == ["leaves_1"]
-    assert shared(sorted_) == 64 * 9 * 4  # no barrier: threads read what is theirs
-    assert barriers(sorted_.grids[0]) == 0
+@pytest.mark.parametrize("name", CASES)
+def test_what_a_directive_changes(name: str) -> None:
+    made, schedule, wanted, *how = CASES[name]
+    one = build(made, schedule, *how)
+    assert {what: COUNTED[what](one) for what in wanted} == wanted
+
+
+def test_cases_around_what_a_block_does_together_are_the_blocks() -> None:
+    cached = Schedule.preset("tahoe-splitting-shared-forest", rows=32, trees=1)
+    (outer,) = of_type(build(OF_DEPTHS, cached.specialize("t0")).grids[1], lir.Switch)
+    assert len(of_type(outer.cases[0], lir.BlockRegion)) >= 1
 
 
 def test_sums_of_several_outputs_stay_with_their_thread() -> None:
     """Global memory is written once a row, not once a tree."""
     one = build(drawn(32, 3, n_outputs=3), direct())
-    assert shared(one) == 64 * 3 * 4
-    assert barriers(one.grids[0]) == 0
+    assert (shared(one), barriers(one.grids[0])) == (64 * 3 * 4, 0)
     for loop in of_type(one.grids[0], lir.For):
         stores = of_type(loop.body, lir.Store)
         assert all(store.buffer.name != "result" for store in stores)
@@ -404,36 +376,3 @@ def test_quantize_compares_integers() -> None:
     table = coded.lowered.hir.codes
     assert table is not None
     assert shared(coded) == 64 * table.n_columns * 4
-
-
-def without(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Leave a pass on LIR out."""
-    passes = tuple(p for p in GPU_LIR_PASSES if p.name != name)
-    assert len(passes) == len(GPU_LIR_PASSES) - 1
-    monkeypatch.setattr(BACKEND, "lir_passes", passes)
-
-
-def wide_values(one: Built) -> int:
-    return sum(s.value.type == lir.I64 for s in of_type(one.grids[-1], lir.Let))
-
-
-@pytest.mark.parametrize("representation", ["sparse", "array", "reorg"])
-def test_indices_are_narrow(representation, monkeypatch):
-    schedule = direct().cache("b0").represent(representation)
-    assert wide_values(build(full(), schedule)) == 0
-    without(monkeypatch, "narrow-indices")
-    assert wide_values(build(full(), schedule)) > 10
-
-
-def test_shared_memory_is_addressed_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    def elements(one: Built) -> set[str]:
-        found = of_type(one.grids[0], lir.Alloc)
-        return {a.buffer.element.name for a in found if a.buffer.space == "shared"}
-
-    schedule = direct().cache("b0")
-    scaled = build(full(), schedule)
-    assert elements(scaled) == {"u8"}
-    without(monkeypatch, "scale-shared")
-    words = build(full(), schedule)
-    assert elements(words) == {"f32"}
-    assert shared(words) == shared(scaled)

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from string import Formatter
 from typing import Any, get_args, get_type_hints
 
 import pytest
 
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir import walk
-from skforge.compiler.ir.lir.nodes import BOOL, I64, Buffer, Let, Mask, Value, Vec
+from skforge.compiler.ir.lir.nodes import (
+    BOOL,
+    I64,
+    Buffer,
+    Let,
+    Mask,
+    Plane,
+    Value,
+    Vec,
+)
 from skforge.compiler.ir.lir.operations import OPERATIONS, is_pure, may_hoist
+from skforge.compiler.ir.lir.printer import _STATEMENTS, print_stmt, print_type
 
 A, B, N = Value("a", I64), Value("b", I64), Value("n", I64)
 T = Value("t", BOOL)
@@ -80,3 +92,22 @@ def test_what_may_run_before_a_loop() -> None:
     assert not may_hoist(lir.Compare("lt", x, x), BOOL)
     assert not may_hoist(lir.Convert(A), lir.F32)
     assert not may_hoist(lir.MaskBits(Value("m", Mask(8))), lir.U8)
+
+
+# ------------------------------------------------------------ as text
+
+
+def test_a_statement_is_its_first_line() -> None:
+    assert print_type(Plane(64, vector=True)) == "plane<64, vector>"
+    mask = Value("m", Mask(4))
+    assert print_stmt(lir.Let(T, lir.AnyTrue(mask))) == "%t: bool = any_true %m"
+    body = (lir.Store(X, N, A),)
+    assert print_stmt(lir.ParallelFor(B, N, body)) == ("parallel_for %b: i64 < %n {")
+
+
+@pytest.mark.parametrize("kind", [*get_args(lir.Op), *get_args(lir.Access)])
+def test_every_field_is_printed(kind: type[Any]) -> None:
+    text = _STATEMENTS.get(kind) or OPERATIONS[kind].text
+    if text:  # without a text, it is the name and all fields
+        shown = {name for _, name, _, _ in Formatter().parse(text) if name}
+        assert shown == {field.name for field in fields(kind)}

@@ -13,14 +13,7 @@ from skforge.schedule.apply import apply_all
 from skforge.schedule.bind import bind
 from skforge.schedule.bound import LoopBound
 from skforge.schedule.directives import (
-    Cache,
     Interleave,
-    Parallel,
-    PeelWalk,
-    Specialize,
-    Unroll,
-    Vectorize,
-    VectorReduce,
 )
 from skforge.schedule.nest import (
     BatchLength,
@@ -42,38 +35,6 @@ ROWS = (0, 1, 2, 3, 63, 64, 65, 1000)
 TREES = (1, 7, 100)
 # A split needs more trees than it puts into its first part.
 LEAST_TREES = {"split": 5}
-
-# The papers' examples: (schedule, number of trees)
-PAPERS = {
-    "silvanforge-figure-1b": (Schedule().reorder("tree", "batch")
-    .split("tree", "t_depth1", "t_depth2", 2).unroll_walk("t_depth1", 1)
-    .unroll_walk("t_depth2", 2), 4),
-    "silvanforge-figure-1c": (Schedule().tile("tree", "t0", "t1", -2)
-    .reorder("batch", "t1", "t0").split("t0", "t0_depth1", "t0_depth2", 2)
-    .unroll_walk("t0_depth1", 1).unroll_walk("t0_depth2", 2)
-    .gpu_dimension("batch", "grid.x").gpu_dimension("t1", "block.x"), 4),
-    "silvanforge-section-5": (Schedule().tile("tree", "t0", "t1", 50)
-    .reorder("t0", "t1", "batch").parallel("t0"), 100),
-    "treebeard-tree-order": (Schedule().reorder("tree", "batch"), 100),
-    "treebeard-two-trees": (
-        Schedule().tile("tree", "t0", "t1", 2).reorder("t0", "batch", "t1"),
-        100,
-    ),
-    "treebeard-four-rows": (Schedule().tile("batch", "b0", "b1", 4)
-    .tile("tree", "t0", "t1", 2).reorder("b0", "t0", "b1", "t1"), 100),
-    "treebeard-section-4.2": (Schedule().tile("batch", "i0", "i1", -2)
-    .tile("tree", "t0", "t1", -2).reorder("i0", "t0", "t1", "i1").parallel("t0")
-    .parallel("i0"), 100),
-    "nested-conflicting-loops": (Schedule().tile("tree", "t0", "t2", 50)
-    .tile("t2", "t1", "t3", 25).reorder("t0", "t1", "t3", "batch")
-    .parallel("t0").parallel("t1"), 100),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", PAPERS)
-def test_examples_of_the_papers(name, golden):
-    schedule, n_trees = PAPERS[name]
-    golden(f"{schedule.loop_nest(n_trees)}\n", "nest")
 
 
 def visited(nest, n_rows):
@@ -217,31 +178,6 @@ def test_split_copies_keep_names_and_marks():
     marks = [lo.marks for lo in all_loops(nest) if lo.name == "b1"]
     assert marks == [(Interleave("b1", 4),)] * 2
     visited(nest, 33)
-
-
-def test_every_mark_reaches_the_loop_it_is_on():
-    nest = (
-        Schedule()
-        .tile("batch", "b0", "b1", 64)
-        .tile("tree", "t0", "t1", 8)
-        .reorder("b0", "t0", "t1", "b1")
-        .parallel("b0")
-        .cache("b0")
-        .parallel("t0")
-        .specialize("t0")
-        .vector_reduce("t0", 4)
-        .unroll("t1")
-        .peel_walk("t1", 2)
-        .vectorize("b1")
-        .represent("array")
-        .loop_nest(16)
-    )
-    b0, t0, t1, b1 = all_loops(nest)
-    assert b0.marks == (Parallel("b0"), Cache("b0"))
-    assert t0.marks == (Parallel("t0"), Specialize("t0"), VectorReduce("t0", 4))
-    assert t1.marks == (Unroll("t1"), PeelWalk("t1", 2))
-    assert b1.marks == (Vectorize("b1"),)
-    assert (nest.representation, nest.tile_nodes) == ("array", 1)
 
 
 def test_interleave_factor():

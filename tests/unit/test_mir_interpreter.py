@@ -297,10 +297,3 @@ def test_codes_of_another_copy_are_refused() -> None:
     assert error_of(CompilerError, verify_mir, made, legal=True).startswith(
         'iterations of "batch" that run as one share %codes in:\n'
     )
-
-
-def test_wrong_rows_are_refused() -> None:
-    hir = hir_of(FOREST, Schedule())
-    function = stages_of(hir)["expand-walks"]
-    said = error_of(CompilerError, interpret_mir, function, hir, np.zeros((2, 3)))
-    assert said == "rows must be 2-d and float32"

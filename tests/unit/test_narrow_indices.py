@@ -27,7 +27,6 @@ from skforge.compiler.ir.lir.verifier import verify_lir
 from skforge.compiler.ir.lir.walk import bound_in, statements
 from skforge.compiler.target import Target
 from skforge.gpu.passes import narrow_indices
-from skforge.schedule.schedule import Schedule
 from tests.exactness.forests import forest
 from tests.exactness.gpu_families import FAMILIES
 from tests.grid_tools import grid, region, warp_sum
@@ -333,31 +332,6 @@ def test_only_fixed_point_sums_of_a_kernel_have_64_bits() -> None:
                 assert var.type == I32
             case lir.Store(index=index) | lir.Let(op=lir.Load(index=index)):
                 assert index.type == I32
-
-
-def test_a_kernel_for_cpus_computes_the_same() -> None:
-    made = forest("categories")
-    schedule = Schedule().tile("batch", "b0", "b1", 4).reorder("b0", "tree", "b1")
-    schedule = schedule.interleave("b1", 4)
-    hir = driver.build_hir(made, schedule, "exact")
-    lowered = driver.lower(hir, Target.x86_64("v3")).kernel
-    narrow = narrow_indices.run(lowered.function)
-    verify_lir(narrow)
-    assert wide_values(narrow) == []
-    rows = np.random.default_rng(0).normal(size=(9, made.n_features))
-    results = []
-    for function in (lowered.function, narrow):
-        result = np.zeros((9, made.n_outputs), made.leaf_value.dtype)
-        args = {
-            "rows": rows.astype(made.input_dtype).reshape(-1),
-            "n_rows": 9,
-            "row_stride": made.n_features,
-            "result": result.reshape(-1),
-        }
-        args |= {item.buffer.name: item.data.reshape(-1) for item in lowered.data}
-        interpret_lir(function, args)
-        results.append(result.tobytes())
-    assert results[0] == results[1]
 
 
 # ---------------------------------------------------------------- drawn programs

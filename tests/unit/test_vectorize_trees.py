@@ -5,20 +5,14 @@ from __future__ import annotations
 import pytest
 
 from skforge.compiler import driver
-from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.printer import print_mir
-from skforge.compiler.ir.mir.verifier import verify_mir
-from skforge.compiler.ir.mir.walk import loops_in
 from skforge.compiler.passes.mir import vectorize_trees
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
-from skforge.forest.reference import draw_rows, reference_raw
 from skforge.schedule.families import lanes_schedule
 from skforge.schedule.schedule import Schedule
-from tests.exactness.checks import assert_same_bits
-from tests.exactness.forests import drawn, forest
+from tests.exactness.forests import drawn
 from tests.mir_stages import stages_of
-from tests.oracles.mir_interpreter import interpret_mir
 
 BEFORE, AFTER = "legalize-reductions", "vectorize-trees"
 SCHEDULES = {
@@ -37,22 +31,6 @@ def test_the_loops_before_and_after(name, golden):
     golden(text, "mir")
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
-@pytest.mark.parametrize("of", ["scalar", "multiclass", "vector 3"])
-def test_every_stage_computes_the_same(of: str, name: str) -> None:
-    made = forest(of)
-    hir = driver.build_hir(made, SCHEDULES[name], "exact")
-    rows = draw_rows(made, 7, seed=1, missing=0.2)
-    wanted = reference_raw(made, rows)
-    stages = stages_of(hir)
-    for step, function in stages.items():
-        verify_mir(function, legal=step not in ("lower-to-mir", "insert-caches"))
-        got = interpret_mir(function, hir, rows, seed=3)
-        assert_same_bits(got, wanted, step)
-    last = list(stages.values())[-1]
-    assert [loop.in_order for loop in loops_in(last.body)].count(True) >= 1
-
-
 def test_other_loops_are_left_alone() -> None:
     plain = stages_of(driver.build_hir(drawn(9, 4), Schedule(), "exact"))[BEFORE]
     assert vectorize_trees.run(plain) == plain
@@ -62,17 +40,6 @@ def test_trees_that_are_stored_first_are_refused() -> None:
     schedule = lanes_schedule().reorder_trees()
     with pytest.raises(ScheduleError, match="leave out reorder_trees"):
         driver.build_hir(drawn(9, 4), schedule, "exact")
-
-
-def test_a_block_of_trees_is_no_race_but_other_blocks_are() -> None:
-    hir = driver.build_hir(drawn(9, 4), lanes_schedule(), "exact")
-    made = stages_of(hir)[AFTER]
-    (batch,) = made.body
-    assert isinstance(batch, mir.Loop)
-    trees = batch.body[-1]
-    assert isinstance(trees, mir.Loop)
-    assert (trees.kind, trees.root, trees.in_order) == ("block", "tree", True)
-    assert not batch.in_order
 
 
 def test_a_part_of_the_trees_is_refused() -> None:
