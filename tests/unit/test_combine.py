@@ -25,6 +25,7 @@ from skforge.forest.reference import (
     reference_leaves,
     reference_raw,
 )
+from tests.forests_by_hand import forest_of_nodes
 from tests.refusals import error_of
 from tests.strategies_forest import edge_rows, random_forest
 
@@ -198,26 +199,16 @@ def test_averages_of_scores_and_of_transformed_ones():
 
 def stumps(**changes):
     """One tree for each of two outputs; as a forest that nobody refuses."""
-    forest = Forest(
-        tree_offset=np.array([0, 3, 4]),
-        tree_output=np.array([0, 1]),
-        predicate=np.array([0, -1, -1, -1]),
-        left=np.array([1, -1, -1, -1]),
-        right=np.array([2, -1, -1, -1]),
-        leaf=np.array([-1, 0, 1, 2]),
-        source_node=np.array([0, 1, 2, 0]),
-        cover=np.zeros(0),
-        leaf_value=np.array([[1.0], [2.0], [3.0]]),
-        feature=np.array([0]),
-        comparison=np.array([1]),
-        threshold=np.array([0.5]),
-        missing=np.array([0]),
-        missing_left=np.array([True]),
-        category_offset=np.array([0, 0]),
-        category_words=np.zeros(0, np.uint32),
-        n_features=2,
-        base=np.array([0.5, -0.0]),
-    )
+    fields = {
+        "tree_output": [0, 1],
+        "leaf_value": np.array([[1.0], [2.0], [3.0]]),
+        "comparison": [1],
+        "threshold": [0.5],
+        "missing_left": [True],
+        "n_features": 2,
+        "base": [0.5, -0.0],
+    }
+    forest = forest_of_nodes([1, -1, -1, -1], [2, -1, -1, -1], [0, 3, 4], **fields)
     return replace(forest, **changes)
 
 

@@ -21,7 +21,7 @@ from skforge.compiler.cost.counts import (
 )
 from skforge.compiler.layouts.tiles.tile_layout import top_levels
 from skforge.compiler.target import Target
-from skforge.forest.forest import Forest
+from tests.forests_by_hand import forest_of_nodes
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(4000, 6)).astype(np.float32)
@@ -111,23 +111,10 @@ def test_some_trees_of_a_large_forest_stand_for_all(monkeypatch):
 def test_rows_end_half_way_down_a_tree_deeper_than_16_bits_count():
     n = 40_000
     inner = np.arange(n)
-    test = {"feature": [0], "comparison": [1], "threshold": np.ones(1, np.float32)}
-    test |= {"missing": [0], "missing_left": [False], "category_offset": [0, 0]}
-    forest = Forest(
-        tree_offset=np.array([0, 2 * n + 1]),
-        tree_output=np.zeros(1, int),
-        predicate=np.append(np.stack([inner * 0, inner * 0 - 1], 1).ravel(), -1),
-        left=np.append(np.stack([inner * 2 + 1, inner * 0 - 1], 1).ravel(), -1),
-        right=np.append(np.stack([inner * 2 + 2, inner * 0 - 1], 1).ravel(), -1),
-        leaf=np.append(np.stack([inner * 0 - 1, inner], 1).ravel(), n),
-        source_node=np.arange(2 * n + 1),
-        cover=np.zeros(0),
-        leaf_value=np.zeros((n + 1, 1)),
-        n_features=1,
-        base=np.zeros(1),
-        **{name: np.asarray(values) for name, values in test.items()},
-        category_words=np.zeros(0, np.uint32),
-    ).validate()
+    children = np.full((2, 2 * n + 1), -1)
+    children[:, 2 * inner] = 2 * inner + 1, 2 * inner + 2
+    feature = np.zeros(n, int)
+    forest = forest_of_nodes(*children, feature=feature).validate()
     passed = shares(forest)[forest.leaf < 0]
     assert passed.sum() == pytest.approx(n / 2, rel=1e-3)
     assert (np.diff(passed) < 0).all()

@@ -17,40 +17,29 @@ from skforge.exceptions import InvalidModelError
 from skforge.forest import arrays, validation
 from skforge.forest.arrays import Comparison, Missing
 from skforge.forest.combine import subset
-from skforge.forest.forest import Forest
 from skforge.forest.outputs import OutputSpec
 from skforge.forest.predicates import deduplicate_predicates, round_thresholds
 from skforge.frontends import load_forest
+from tests.forests_by_hand import forest_of_nodes
 from tests.refusals import error_of
 
 
 def small_forest(**changes):
     """Two trees: x0 < 1 over (x1 < 2, leaf), and category 5 or 40 of x2."""
-    arrays = {
-        "tree_offset": [0, 5, 8],
-        "tree_output": [0, 0],
-        "predicate": [0, 1, -1, -1, -1, 2, -1, -1],
-        "left": [1, 3, -1, -1, -1, 6, -1, -1],
-        "right": [2, 4, -1, -1, -1, 7, -1, -1],
-        "leaf": [-1, -1, 0, 1, 2, -1, 3, 4],
-        "source_node": [0, 1, 2, 3, 4, 0, 1, 2],
-        "cover": np.zeros(0),
+    fields = {
         "leaf_value": np.array([[1], [2], [3], [4], [5]], np.float32),
         "feature": [0, 1, 2],
         "comparison": [Comparison.LT, Comparison.LT, Comparison.NOT_IN],
         "threshold": np.array([1, 2, 0], np.float32),
-        "missing": [Missing.NAN] * 3,
         "missing_left": [True, False, False],
         "category_offset": [0, 0, 0, 2],
         "category_words": [1 << 5, 1 << 8],
-        "n_features": 3,
         "base": np.array([0.5], np.float32),
+        **changes,
     }
-    arrays = {**arrays, **changes}
-    as_given = ("n_features", "divisor", "feature_names", "output_sizes", "outputs")
-    return Forest(
-        **{k: v if k in as_given else np.asarray(v) for k, v in arrays.items()}
-    )
+    left = fields.pop("left", [1, 3, -1, -1, -1, 6, -1, -1])
+    right = fields.pop("right", [2, 4, -1, -1, -1, 7, -1, -1])
+    return forest_of_nodes(left, right, fields.pop("tree_offset", [0, 5, 8]), **fields)
 
 
 def with_entry(name, index, value):

@@ -26,6 +26,7 @@ from skforge.forest.combine import subset
 from skforge.forest.forest import Forest
 from skforge.schedule.bind import bind
 from skforge.schedule.schedule import Schedule
+from tests.forests_by_hand import forest_of_nodes
 from tests.refusals import error_of
 from tests.strategies_forest import random_forest
 
@@ -36,25 +37,18 @@ def two_trees() -> Forest:
     Tree 0: node 0 has children 1 (inner) and 2 (leaf), 1 has 3 and 4 (inner), whose
     leaves are 5 and 6.
     """
-    return Forest(
-        tree_offset=np.array([0, 7, 8]),
-        tree_output=np.array([0, 0]),
-        predicate=np.array([0, 1, -1, -1, 2, -1, -1, -1]),
-        left=np.array([1, 3, -1, -1, 5, -1, -1, -1]),
-        right=np.array([2, 4, -1, -1, 6, -1, -1, -1]),
-        leaf=np.array([-1, -1, 0, 1, -1, 2, 3, 4]),
-        source_node=np.array([0, 1, 2, 3, 4, 5, 6, 0]),
-        cover=np.zeros(0),
+    return forest_of_nodes(
+        [1, 3, -1, -1, 5, -1, -1, -1],
+        [2, 4, -1, -1, 6, -1, -1, -1],
+        [0, 7, 8],
         leaf_value=np.array([[0.1], [0.2], [0.3], [0.4], [0.5]], np.float32),
-        feature=np.array([0, 1, 2]),
-        comparison=np.array([0, 0, 6]),
+        feature=[0, 1, 2],
+        comparison=[0, 0, 6],
         threshold=np.array([0.5, 1.5, 0.0], np.float32),
-        missing=np.array([0, 1, 2]),
-        missing_left=np.array([True, True, True]),
-        category_offset=np.array([0, 0, 0, 1]),
-        category_words=np.array([0b1011], np.uint32),
-        n_features=3,
-        base=np.zeros(1, np.float32),
+        missing=[0, 1, 2],
+        missing_left=[True] * 3,
+        category_offset=[0, 0, 0, 1],
+        category_words=[0b1011],
     ).validate()
 
 

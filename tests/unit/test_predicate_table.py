@@ -30,6 +30,7 @@ from skforge.forest.arrays import Comparison, Missing
 from skforge.forest.forest import Forest
 from skforge.forest.reference import reference_leaves, reference_raw
 from tests.exactness.sliced import counted
+from tests.forests_by_hand import stumps
 from tests.strategies_forest import edge_rows, random_forest
 
 AVX512 = Registers(16, 8, 4, 2)
@@ -172,32 +173,16 @@ def test_missing_values_cost_nothing_where_they_go_one_way() -> None:
 INF = np.inf
 
 
-def stumps(tests, dtype="float32", missing=Missing.NAN, missing_left=False) -> Forest:
+def table_of(tests, dtype="float32", missing=Missing.NAN, missing_left=False) -> Forest:
     """One stump for each (comparison, threshold), all on feature 0."""
     n = len(tests)
-    start = 3 * np.arange(n)
-    left, right, predicate, leaf = (np.full(3 * n, -1) for _ in range(4))
-    left[start], right[start], predicate[start] = start + 1, start + 2, np.arange(n)
-    leaf[start + 1], leaf[start + 2] = 2 * np.arange(n), 2 * np.arange(n) + 1
-    return Forest(
-        tree_offset=np.append(start, 3 * n),
-        tree_output=np.zeros(n, np.int32),
-        predicate=predicate,
-        left=left,
-        right=right,
-        leaf=leaf,
-        source_node=np.arange(3 * n) % 3,
-        cover=np.zeros(0),
-        leaf_value=np.arange(2 * n, dtype=np.float32)[:, None],
-        feature=np.zeros(n, np.int32),
-        comparison=np.array([c for c, _ in tests], np.uint8),
+    return stumps(
+        n,
+        feature=np.zeros(n, int),
+        comparison=[c for c, _ in tests],
         threshold=np.array([t for _, t in tests], dtype),
         missing=np.full(n, missing),
         missing_left=np.full(n, missing_left),
-        category_offset=np.zeros(n + 1, np.int64),
-        category_words=np.zeros(0, np.uint32),
-        n_features=1,
-        base=np.zeros(1, np.float32),
     ).validate()
 
 
@@ -226,7 +211,7 @@ def test_a_second_run_changes_nothing(forest):
     ("comparison", "name"), [(Comparison.LT, "lt"), (Comparison.LE, "le")]
 )
 def test_uniform_forests_are_returned_themselves(comparison, name):
-    forest = stumps([(comparison, 1.0), (comparison, 2.0)])
+    forest = table_of([(comparison, 1.0), (comparison, 2.0)])
     assert normalize_predicates.run(forest) == (forest, name)
 
 
@@ -250,7 +235,7 @@ def test_uniform_forests_are_returned_themselves(comparison, name):
     ids=lambda tests: ", ".join(f"{c.name} {t}" for c, t in tests),
 )
 def test_thresholds_at_the_ends_of_their_dtype(tests, dtype, missing, missing_left):
-    forest = stumps(tests, dtype, missing, missing_left)
+    forest = table_of(tests, dtype, missing, missing_left)
     result, _ = normalize_predicates.run(forest)
     info = np.finfo(dtype)
     values = [0.0, -0.0, INF, -INF, np.nan, info.max, -info.max, 1e-35, -1e-36]
@@ -270,11 +255,11 @@ def test_thresholds_at_the_ends_of_their_dtype(tests, dtype, missing, missing_le
     ],
 )
 def test_the_commoner_comparison_wins_and_less_than_a_tie(tests, wanted):
-    assert normalize_predicates.run(stumps(tests))[1] == wanted
+    assert normalize_predicates.run(table_of(tests))[1] == wanted
 
 
 def test_opposite_tests_become_one_predicate():
-    forest = stumps([(Comparison.LT, 1.0), (Comparison.GE, 1.0)])
+    forest = table_of([(Comparison.LT, 1.0), (Comparison.GE, 1.0)])
     forest = replace(forest, missing_left=np.array([True, False]))
     result, _ = normalize_predicates.run(forest)
     assert result.n_predicates == 1

@@ -17,6 +17,7 @@ from skforge.forest.combine import subset
 from skforge.forest.forest import Forest
 from skforge.forest.predicates import deduplicate_predicates
 from skforge.forest.reference import draw_rows, reference_leaves, reference_raw
+from tests.forests_by_hand import stumps
 from tests.refusals import error_of
 
 ODD = [0.0, -0.0, 1e-45, -1e-45, 1e-36, -2e-35, 1.0, 3.0, -1.0, 40.0, 70.5, 1e30]
@@ -221,30 +222,9 @@ def test_the_callers_rows_are_not_changed():
 def line_forest(thresholds, **changes):
     """One feature, one test per tree."""
     n = len(thresholds)
-    start = np.arange(n) * 3
-    node = np.arange(3 * n)
-    root = node % 3 == 0
-    arguments = {
-        "tree_offset": np.arange(n + 1) * 3,
-        "tree_output": np.zeros(n, int),
-        "predicate": np.where(root, node // 3, -1),
-        "left": np.where(root, np.repeat(start, 3) + 1, -1),
-        "right": np.where(root, np.repeat(start, 3) + 2, -1),
-        "leaf": np.where(root, -1, 0),
-        "source_node": node % 3,
-        "cover": np.zeros(0),
-        "leaf_value": np.zeros((1, 1), np.float32),
-        "feature": np.zeros(n, int),
-        "comparison": np.zeros(n, int),
-        "threshold": np.array(thresholds, np.float32),
-        "missing": np.zeros(n, int),
-        "missing_left": np.zeros(n, bool),
-        "category_offset": np.zeros(n + 1, int),
-        "category_words": np.zeros(0, np.uint32),
-        "n_features": 2,
-        "base": np.zeros(1, np.float32),
-    }
-    return Forest(**{**arguments, **changes}).validate()
+    fields = {"feature": np.zeros(n, int), "n_features": 2, **changes}
+    threshold = np.array(thresholds, np.float32)
+    return stumps(n, threshold=threshold, **fields).validate()
 
 
 def test_drawn_rows_hit_thresholds_and_their_neighbours():

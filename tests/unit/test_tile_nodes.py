@@ -21,6 +21,7 @@ from skforge.forest.forest import Forest
 from skforge.forest.reference import reference_leaves
 from skforge.schedule.bind import bind
 from skforge.schedule.schedule import Schedule
+from tests.forests_by_hand import forest_of_nodes
 from tests.refusals import error_of
 from tests.strategies_forest import edge_rows, random_forest
 from tests.tile_walk import tile_leaves
@@ -160,17 +161,8 @@ def test_growing_tiles_in_parts_changes_nothing(forest, kind):
 
 def stump_chain() -> Forest:
     """One tree: node 0 tests feature 0, its left child 1 feature 1; three leaves."""
-    return Forest(
-        tree_offset=np.array([0, 5]), tree_output=np.array([0]),
-        predicate=np.array([0, 1, -1, -1, -1]), left=np.array([1, 3, -1, -1, -1]),
-        right=np.array([2, 4, -1, -1, -1]), leaf=np.array([-1, -1, 0, 1, 2]),
-        source_node=np.arange(5), cover=np.zeros(0),
-        leaf_value=np.zeros((3, 1), np.float32), feature=np.array([0, 1]),
-        comparison=np.zeros(2, np.uint8), threshold=np.zeros(2, np.float32),
-        missing=np.zeros(2, np.uint8), missing_left=np.zeros(2, bool),
-        category_offset=np.zeros(3, np.int64), category_words=np.zeros(0, np.uint32),
-        n_features=2, base=np.zeros(1, np.float32),
-    ).validate()  # fmt: skip
+    children = [1, 3, -1, -1, -1], [2, 4, -1, -1, -1]
+    return forest_of_nodes(*children, feature=[0, 1]).validate()
 
 
 def test_left_children_alone_do_not_make_a_level_order():
