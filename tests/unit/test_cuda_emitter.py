@@ -182,7 +182,8 @@ def test_masked_lanes_touch_no_memory():
 # ---------------------------------------------------------------- barriers
 
 
-def barriers(body, *params):
+def barriers(body):
+    """Return what is written in turn: regions, barriers, loads of shared memory."""
     b = Launches()
     with b.grid(b.const(2)) as block:
         shared = b.alloc("shared", I64, b.const(64), space="shared")
@@ -191,57 +192,39 @@ def barriers(body, *params):
             with b.region(64) as thread:
                 b.store(shared, thread, thread if value is None else value)
 
-        body(b, shared, region, block)
-    text = kernels_text(plan_of(Function("f", params, b.finish())))
-    return [
+        body(b, region, lambda buffer=shared: b.load(buffer, block))
+    text = kernels_text(plan_of(Function("f", (GIVEN,), b.finish())))
+    return "".join(
         {"SKF_BARRIER();": "B", "{": "R"}.get(line.strip(), "L")
         for line in text.splitlines()[4:]
         if line.strip() in ("SKF_BARRIER();", "{") or re.search(r"= shared_\d+\[", line)
-    ]
+    )
 
 
-def test_the_last_region_needs_no_barrier():
-    def body(b, shared, region, block):
-        region()
-        region()
-        region()
-
-    assert barriers(body) == list("RBRBR")
+def in_turns(b, body, inits=()):
+    for_(b, b.const(0), b.const(3), b.const(1), body, inits)
 
 
-def test_a_region_in_a_loop_keeps_its_barrier():
-    def body(b, shared, region, block):
-        region()
-        for_(b, b.const(0), b.const(3), b.const(1), lambda i, _: region(i))
-
-    assert barriers(body) == list("RBRB")
-
-
-def test_a_load_is_over_before_the_next_region_writes():
-    def body(b, shared, region, block):
-        region()
-        region(b.load(shared, block))
-
-    assert barriers(body) == list("RBLBR")
-
-
-def test_a_load_at_the_end_of_a_loop_is_over_before_its_start():
-    def body(b, shared, region, block):
-        def inner(i, carried):
-            region(carried[0])
-            return [b.load(shared, block)]
-
-        for_(b, b.const(0), b.const(3), b.const(1), inner, [b.const(0)])
-
-    assert barriers(body) == list("RBLB")
+GIVEN = Buffer("given", I64)
+BARRIERS = {
+    "none after the last region": ("RBRBR",
+        lambda b, region, load: [region(), region(), region()]),
+    "after a region in a loop": ("RBRB",
+        lambda b, region, load: [region(), in_turns(b, lambda i, _: region(i))]),
+    "a load is over before the next region writes": ("RBLBR",
+        lambda b, region, load: [region(), region(load())]),
+    "a load at the end of a loop is over before its start": ("RBLB",
+        lambda b, region, load: in_turns(
+            b, lambda i, c: [region(c[0]), load()][1:], [b.const(0)])),
+    "none after a load of what nobody writes": ("RBR",
+        lambda b, region, load: [region(load(GIVEN)), region()]),
+}  # fmt: skip
 
 
-def test_a_load_of_what_nobody_writes_needs_no_barrier():
-    def body(b, shared, region, block):
-        region(b.load(Buffer("given", I64), block))
-        region()
-
-    assert barriers(body, Buffer("given", I64)) == list("RBR")
+@pytest.mark.parametrize("case", BARRIERS)
+def test_barriers(case):
+    wanted, body = BARRIERS[case]
+    assert barriers(body) == wanted
 
 
 # ---------------------------------------------------------------- control, names
@@ -353,6 +336,12 @@ def store_zero(b, thread):
     b.store(OUT, thread, b.const(0.0, F32))
 
 
+def host(write, *params):
+    b = Launches()
+    write(b)
+    return Function("f", params, b.finish())
+
+
 def in_grid(write, *params):
     b = Launches()
     with b.grid(b.const(1)):
@@ -360,78 +349,55 @@ def in_grid(write, *params):
     return Function("f", params, b.finish())
 
 
-def two_sizes(b):
-    for threads in (32, 64):
-        with b.region(threads) as thread:
-            store_zero(b, thread)
+def of_threads(write, *counts):
+    """Return a launch of regions of so many threads."""
+
+    def regions(b):
+        for threads in counts:
+            with b.region(threads) as thread:
+                write(b, thread)
+
+    return in_grid(regions, OUT)
 
 
-def many_threads(b):
-    with b.region(2048) as thread:
-        store_zero(b, thread)
-
-
-def sized_by_an_argument(b):
-    b.alloc("scratch", F32, N, space="shared")
-
-
-def much_shared(b):
-    b.alloc("huge", F32, b.const(1 << 20), space="shared")
-
-
-def wide_sum(b, thread):
-    total = b.let(lir.WarpReduce(b.const(1.0, F32), 64), F32)
-    b.store(OUT, thread, total)
-
-
-def torn_sum(b):
-    with b.region(40) as thread:
-        total = b.let(lir.WarpReduce(b.const(1.0, F32), 32), F32)
+def warp_sum(width):
+    def write(b, thread):
+        total = b.let(lir.WarpReduce(b.const(1.0, F32), width), F32)
         b.store(OUT, thread, total)
 
-
-def plane_op(b, thread):
-    b.let(lir.LoadPlane(BYTES, thread), Plane(8))
+    return write
 
 
-def narrow_atomic(b, thread):
-    b.emit(lir.AtomicAdd(Buffer("small", U8), thread, b.const(1, U8)))
+def shared(size, *params):
+    return in_grid(lambda b: b.alloc("x", F32, size(b), space="shared"), *params)
 
 
-def float_host(b):
-    b.let(lir.Binary("add", b.const(1.0, F32), b.const(2.0, F32)), F32)
-
-
-def host_store(b):
-    b.store(OUT, b.const(0), b.const(0.0, F32))
-
-
-def parallel(b):
-    parallel_for(b, b.const(3), lambda p: None)
-
-
-def host(write, *params):
-    b = Launches()
-    write(b)
-    return Function("f", params, b.finish())
+SMALL = Buffer("small", U8)
 
 
 @pytest.mark.parametrize(
     ("function", "why"),
     [
-        (in_grid(two_sizes, OUT), r"regions of \(32, 1, 1\) and \(64, 1, 1\) threads"),
-        (in_grid(many_threads, OUT), "a block of 2048 × 1 × 1 threads"),
-        (in_grid(sized_by_an_argument, N), "in shared memory has no constant size"),
-        (in_grid(much_shared), r"needs 4194304 bytes of shared memory; a block on"),
-        (one_region(wide_sum, OUT), "WarpReduce over 64 threads; a warp has 32"),
-        (in_grid(torn_sum, OUT), "WarpReduce over 32 threads in blocks of 40"),
-        (one_region(plane_op, BYTES), r"LoadPlane \(%v.\d+\): GPU kernels have no"),
-        (one_region(narrow_atomic, Buffer("small", U8)), "AtomicAdd to u8 @small"),
-        (host(float_host), "is computed of floats"),
-        (host(host_store, OUT), "Store outside a launch"),
-        (host(parallel), "ParallelFor outside a launch"),
+        (of_threads(store_zero, 32, 64),
+         r"regions of \(32, 1, 1\) and \(64, 1, 1\) threads"),
+        (of_threads(store_zero, 2048), "a block of 2048 × 1 × 1 threads"),
+        (shared(lambda b: N, N), "in shared memory has no constant size"),
+        (shared(lambda b: b.const(1 << 20)),
+         "needs 4194304 bytes of shared memory; a block on"),
+        (one_region(warp_sum(64), OUT), "WarpReduce over 64 threads; a warp has 32"),
+        (of_threads(warp_sum(32), 40), "WarpReduce over 32 threads in blocks of 40"),
+        (one_region(lambda b, t: b.let(lir.LoadPlane(BYTES, t), Plane(8)), BYTES),
+         r"LoadPlane \(%v.\d+\): GPU kernels have no"),
+        (one_region(
+            lambda b, t: b.emit(lir.AtomicAdd(SMALL, t, b.const(1, U8))), SMALL),
+         "AtomicAdd to u8 @small"),
+        (host(lambda b: b.binary("add", b.const(1.0, F32), b.const(2.0, F32))),
+         "is computed of floats"),
+        (host(lambda b: store_zero(b, b.const(0)), OUT), "Store outside a launch"),
+        (host(lambda b: parallel_for(b, b.const(3), lambda p: None)),
+         "ParallelFor outside a launch"),
     ],
-)
+)  # fmt: skip
 def test_refusals_name_what_has_no_place(function, why):
     with pytest.raises(CompilerError, match=why):
         plan_of(function)

@@ -42,7 +42,10 @@ from skforge.forest.reference import reference_leaves, reference_raw
 from skforge.frontends import load_forest, read_forest
 from skforge.frontends.sklearn.histogram import model_columns
 from skforge.frontends.sklearn.leaf_weights import load_with_payloads
+from skforge.sources.find import source_of
 from tests import answers_of
+from tests.by_reference import answer
+from tests.comparing import METHODS
 from tests.refusals import error_of
 from tests.sklearn_rows import same_bits, tie_rows
 
@@ -72,28 +75,15 @@ def check(model, rows, forest=None, given=None):
     """
     forest = load_forest(model) if forest is None else forest
     given = rows if given is None else given
-    raw, leaves = reference_raw(forest, rows), reference_leaves(forest, rows)
-    for n in (1, 2, 3, len(rows)):
-        part, scores = given[:n], raw[:n]
-        for method in ("predict_proba", "decision_function", "score_samples"):
-            if hasattr(model, method):
-                found = getattr(answers_of, method)(forest, scores)
-                expected = getattr(model, method)(part)
-                assert isinstance(found, list) == isinstance(expected, list)
-                lists = found if isinstance(found, list) else [found]
-                several = expected if isinstance(expected, list) else [expected]
-                for mine, own in zip(lists, several, strict=True):
-                    same_bits(mine, own)
-        if is_classifier(model):
-            places, classes = answers_of.decide(forest, scores), model.classes_
-            if isinstance(classes, list):
-                both = zip(classes, places.T, strict=True)
-                labels = np.stack([kind[at] for kind, at in both], axis=1)
-            else:
-                labels = classes[places]
-            np.testing.assert_array_equal(labels, model.predict(part))
-        else:
-            same_bits(answers_of.apply_transform(forest, scores), model.predict(part))
+    source = source_of(model, forest)
+    methods = [method for method in METHODS if hasattr(model, method)]
+    for n, method in product((1, 2, 3, len(rows)), methods):
+        own = getattr(model, method)(given[:n])
+        found = answer(source, model, method, given[:n])
+        several = isinstance(own, list)
+        for mine, theirs in zip(found, own, strict=True) if several else [(found, own)]:
+            same_bits(mine, theirs)
+    leaves = reference_leaves(forest, rows)
     leaves = forest.source_node[leaves]
     if hasattr(model, "apply"):
         own = model.apply(given)

@@ -22,7 +22,6 @@ from skforge.compiler.ir.lir.nodes import (
     Function,
     Value,
 )
-from skforge.compiler.ir.lir.printer import print_lir
 from skforge.compiler.ir.lir.verifier import verify_lir
 from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.target import Target
@@ -174,33 +173,6 @@ def lowered(name: str, schedule: Schedule, element: Element = "accumulator") -> 
     return lower(hir, GPU, element=element)
 
 
-def outline(found: Lowered) -> list[str]:
-    lines = found.text("lir").splitlines()
-    starts = ("  upload", "  copy_", "  grid", "  %width")
-    return [line.split(" %x")[0].strip() for line in lines if line.startswith(starts)]
-
-
-def test_transfers_are_around_the_launches() -> None:
-    assert outline(lowered("vector 3", DIRECT)) == [
-        "%width: i32 = const 3",
-        "upload @nodes <once>",
-        "upload @roots <once>",
-        "upload @tree_records <once>",
-        "upload @base <once>",
-        "upload @leaf_rows <once>",
-        "upload @leaf_values <once>",
-        "copy_in @rows[%n_rows, %row_stride] <unless on the device>",
-        "grid grid.x",
-        "copy_out @result[%n_rows, %width] <unless on the device>",
-    ]
-
-
-def test_several_launches_share_the_transfers() -> None:
-    split = Schedule().gpu_dimension("batch", "grid.x").gpu_dimension("tree", "grid.y")
-    kinds = [line.split()[0] for line in outline(lowered("scalar", split))]
-    assert kinds[-5:] == ["copy_in", "grid", "grid", "grid", "copy_out"]
-
-
 @pytest.mark.parametrize(
     ("name", "element", "width"),
     [
@@ -238,15 +210,6 @@ def verify(*body: lir.Stmt) -> None:
 
 def test_accepted() -> None:
     verify(UPLOAD, IN, GRID, OUT)
-    assert print_lir(Function("f", (N, X, Y), (UPLOAD, IN, GRID, OUT))) == (
-        "func f(%n: i64, @x: f32, @y: f32) {\n"
-        "  upload @x <once>\n"
-        "  copy_in @x[%n] <unless on the device>\n"
-        "  grid grid.x %block: i64 < %n {\n"
-        "  }\n"
-        "  copy_out @y[%n] <unless on the device>\n"
-        "}\n"
-    )
 
 
 INSIDE = lir.For(Value("i", I64), N, N, N, (IN,))

@@ -20,33 +20,6 @@ def written(b: Builder, *params: Value | Buffer) -> str:
     return print_lir(function)
 
 
-def test_a_loop_with_a_sum_reads_as_python_and_gives_structured_lir() -> None:
-    with Builder() as b:
-        total = [b.const(0.0, F32)]
-        with b.loop(N, carry=total) as i:
-            total[0] = total[0] + b.select(ROWS[i] <= X, ROWS[i], X)
-        OUT[b.const(0)] = total[0]
-    assert (
-        written(b, N, X, ROWS, OUT)
-        == """\
-func f(%n: i64, %x: f32, @rows: f32, @out: f32) {
-  %c.1: f32 = const 0.0
-  %c.2: i64 = const 0
-  %c.3: i64 = const 1
-  %out.11: f32 = for %i.4: i64 = %c.2 to %n step %c.3 carry (%carry.5: f32 = %c.1) {
-    %load.6: f32 = load @rows[%i.4]
-    %cmp.7: bool = compare le %load.6, %x
-    %load.8: f32 = load @rows[%i.4]
-    %sel.9: f32 = select %cmp.7, %load.8, %x
-    %add.10: f32 = add %carry.5, %sel.9
-    yield %add.10
-  }
-  store @out[%c.2] = %out.11
-}
-"""
-    )
-
-
 def test_expressions_are_the_calls_of_the_builder() -> None:
     def by_calls(b: Builder) -> None:
         i = b.convert(N, I32)
@@ -78,24 +51,6 @@ def test_expressions_are_the_calls_of_the_builder() -> None:
         return sorted(line.split(" = ")[-1].split()[0] for line in lines[1:-1])
 
     assert ops(calls) == ops(expressions)
-
-
-def test_values_that_turns_hand_on_are_renamed_in_their_list() -> None:
-    with Builder() as b:
-        state = [N, b.const(1)]
-        first = list(state)
-        with b.repeat(lambda: state[0] > 0, state):
-            inside = list(state)
-            state[:] = [state[0] - 1, state[1] * 2]
-        after = list(state)
-        OUT[after[1]] = X
-    (loop,) = (stmt for stmt in b.finish() if isinstance(stmt, lir.While))
-    assert (loop.inits, loop.params, loop.results) == (
-        tuple(first),
-        tuple(inside),
-        tuple(after),
-    )
-    written(b, N, X, OUT)
 
 
 def test_builders_nest_and_the_outer_one_goes_on() -> None:

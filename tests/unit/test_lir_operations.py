@@ -9,7 +9,6 @@ from typing import Any, get_args, get_type_hints
 import pytest
 
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.ir.lir import walk
 from skforge.compiler.ir.lir.nodes import (
     BOOL,
     I64,
@@ -43,37 +42,6 @@ def test_every_value_buffer_and_body_has_a_role(kind: type[Any]) -> None:
 
 def test_every_operation_has_a_row() -> None:
     assert set(OPERATIONS) == set(get_args(lir.Op))
-
-
-def test_roles_tell_what_a_statement_reads_and_binds() -> None:
-    loop = lir.For(N, A, A, A, (), (B,), (T,), (T,), (A,))
-    assert walk.operands(loop) == (A, A, A, B, T)
-    assert walk.steers(loop) == (A, A, A)
-    assert walk.bound_in(loop) == (N, T, A)
-    assert walk.bound_by(loop) == (A,)
-    switch = lir.Switch(A, ((), ()), ((A, B), (B, T)), (N, T))
-    assert walk.operands(switch) == (A, A, B, B, T)
-    grid = lir.Grid((("grid.x", N, A),), ())
-    assert (walk.operands(grid), walk.bound_in(grid)) == ((A,), (N,))
-    gather = lir.Gather(X, A)
-    assert walk.operands(gather) == (A,)
-    assert walk.operands(Let(B, gather)) == (A,)
-    assert walk.written((lir.Prefetch(X, A), Let(B, gather))) == set()
-    assert walk.written((lir.AtomicAdd(X, A, B),)) == {"x"}
-
-
-def test_operands_change_and_bound_values_stay() -> None:
-    def renamed(value: Value) -> Value:
-        return Value(value.name + "'", value.type)
-
-    switch = lir.Switch(A, ((), ()), ((A,), (B,)), (N,))
-    a, b = renamed(A), renamed(B)
-    assert walk.map_operands(switch, renamed) == lir.Switch(
-        a, ((), ()), ((a,), (b,)), (N,)
-    )
-    grid = lir.Grid((("grid.x", N, A),), ())
-    assert walk.map_operands(grid, renamed) == lir.Grid((("grid.x", N, a),), ())
-    assert walk.map_operands(lir.Gather(X, A), renamed) == lir.Gather(X, a)
 
 
 def test_operations_on_memory_and_on_threads_are_not_shared() -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from skforge.compiler import driver
-from skforge.compiler.ir.lir.nodes import For
-from skforge.compiler.ir.lir.walk import statements, written
 from skforge.compiler.lowering import kernel as kernel_module
 from skforge.compiler.target import Target
 from skforge.schedule.schedule import Schedule
@@ -44,18 +42,6 @@ def test_padded_trees_keep_the_source_numbers_of_their_leaves() -> None:
     schedule = Schedule().pad_trees().unroll_walk("tree", 6).tile_nodes(2)
     padded = interpreted(made, schedule, rows, element="leaf_number")
     assert_same_bits(padded, plain, "padded")
-
-
-def test_the_sum_of_a_row_stays_in_a_register() -> None:
-    """Trees inside rows: the result is stored after the trees, not by each."""
-    function = lowered("scalar", Schedule()).kernel.function
-    trees = [
-        stmt
-        for stmt in statements(function.body)
-        if isinstance(stmt, For) and stmt.var.name.startswith("tree")
-    ]
-    assert [written(loop.body) for loop in trees] == [set()]
-    assert written(function.body) == {"result"}
 
 
 def test_kernels_read_rows_a_stride_apart() -> None:

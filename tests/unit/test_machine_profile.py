@@ -38,6 +38,7 @@ class Machine:
 
     def __init__(self) -> None:
         self.cpu, self.wall, self.runs = 0.0, 1e9, 0
+        self.turn = Counter[str]()  # runs of each kernel
         self.step = 1e-7  # of the clock of CPU time
         self.load: float | None = 0.5
         #: From a run's number, the name of its work and its seconds to seconds.
@@ -64,6 +65,7 @@ class Machine:
     def work(self, name: str, clock: Callable[[], float]) -> machine.Microkernel:
         def seconds(turns: int) -> float:
             self.runs += 1
+            self.turn[name] += 1
             begin = clock()
             self.spend(CALL + self.disturb(self.runs, name, turns * TRUE[name] * 1e-9))
             self.wall += self.preempt(self.runs)
@@ -121,47 +123,37 @@ def test_a_quiet_machine_is_measured_once(fake):
     assert machine.machine_profile(TARGET) == profile and fake.runs == runs
 
 
-def test_an_interruption_of_the_first_probe_does_not_shorten_the_samples(fake):
-    seen = set()
+#: What a run of a kernel takes, and whether no doubt is left.
+DISTURBED = {
+    # does not shorten the samples
+    "an interruption of the first probe": (
+        lambda fake: lambda run, name, s: s + 5e-3 * (fake.turn[name] == 1), True),
+    # a host that ran another guest may take that time off the wrong sample
+    "one sample that is too short": (
+        lambda fake: lambda run, name, s: s * (0.6 if fake.turn[name] == 10 else 1),
+        True),
+    # of other processes, in CPU time
+    **{f"every {n}. sample": (
+        lambda fake, n=n: lambda run, name, s: s + 2e-4 * (run % n == 0), False)
+       for n in (2, 3, 7)},
+}  # fmt: skip
 
-    def first_is_slow(run, name, seconds):
-        late = 0 if name in seen else 5e-3
-        seen.add(name)
-        return seconds + late
 
-    fake.disturb = first_is_slow
+@pytest.mark.parametrize("case", DISTURBED)
+def test_interruptions_do_not_count(fake, case):
+    disturb, sure = DISTURBED[case]
+    fake.disturb = disturb(fake)
     assert_true(machine.machine_profile(TARGET))
-    assert another_process().doubts == ()
+    kept = another_process()
+    assert kept is not None and not (sure and kept.doubts)
 
 
 @pytest.mark.parametrize("every", [2, 3, 7])
-@pytest.mark.parametrize("step", [1e-7, 1e-2], ids=["CPU time", "wall"])
-def test_interruptions_of_many_samples_do_not_count(fake, step, every):
-    """Those of other processes on the wall's clock, and shorter ones that count."""
-    fake.step = step
-    if step > 1e-3:
-        fake.preempt = lambda run: 3e-3 * (run % every == 0)
-    else:
-        fake.disturb = lambda run, name, s: s + 2e-4 * (run % every == 0)
-    assert_true(machine.machine_profile(TARGET))
-    assert another_process() is not None
-
-
-def test_one_sample_that_is_too_short_does_not_count(fake):
-    """A host that ran another guest may take that time off the wrong sample."""
-    runs = Counter()
-
-    def tenth_is_short(run, name, seconds):
-        runs[name] += 1
-        return seconds * (0.6 if runs[name] == 10 else 1)
-
-    fake.disturb = tenth_is_short
-    assert_true(machine.machine_profile(TARGET))
-    assert another_process().doubts == ()
-
-
-def test_a_coarse_clock_is_not_used(fake):
-    fake.step = 0.01
+def test_a_coarse_clock_is_not_used_and_that_of_the_wall_has_other_processes(
+    fake, every
+):
+    fake.step = 1e-2
+    fake.preempt = lambda run: 3e-3 * (run % every == 0)
     assert_true(machine.machine_profile(TARGET))
     assert another_process() is not None
 
@@ -176,21 +168,18 @@ def test_without_a_fine_clock_nothing_is_measured(fake, monkeypatch):
 # ------------------------------------------------------------------- doubts
 
 
-def growing(name):
+def growing(fake):
     """Let each run of a kernel take longer than those before."""
-    runs = []
+    begin = fake.turn["mux"]
 
-    def disturb(run, at, seconds):
-        if at == name:
-            runs.append(run)
-            return seconds + 1e-4 * 1.5 ** len(runs)
-        return seconds
+    def disturb(run, name, seconds):
+        return seconds + (name == "mux") * 1e-4 * 1.5 ** (fake.turn["mux"] - begin)
 
     return disturb
 
 
 def test_a_profile_whose_samples_disagree_is_not_kept(fake):
-    fake.disturb = growing("mux")
+    fake.disturb = growing(fake)
     profile = machine.machine_profile(TARGET)
     assert profile.mux == GENERIC[256].mux
     assert_true(replace(profile, mux=TRUE["mux"]))
@@ -207,7 +196,7 @@ def test_a_profile_whose_samples_disagree_is_not_kept(fake):
 def test_what_disagrees_later_has_the_number_kept_before(fake):
     before = machine.machine_profile(TARGET)
     fake.wall += machine.LATER
-    fake.disturb = growing("mux")
+    fake.disturb = growing(fake)
     assert machine.machine_profile(TARGET).mux == before.mux
     assert another_process().when < fake.wall - machine.LATER / 2
 
@@ -231,11 +220,10 @@ def test_a_number_that_was_far_once_is_not_kept(fake, monkeypatch):
         measured.append(set(works))
         return least_times(works)
 
-    def slow_at_first(run, name, seconds):
-        return seconds * (200 if name == "mux" and len(measured) == 1 else 1)
-
     monkeypatch.setattr(machine, "least_times", counted)
-    fake.disturb = slow_at_first
+    fake.disturb = lambda run, name, s: (
+        s * (200 if name == "mux" and len(measured) == 1 else 1)
+    )
     profile = machine.machine_profile(TARGET)
     assert measured == [set(TRUE), {"mux"}]
     assert_true(replace(profile, mux=TRUE["mux"]))
@@ -421,7 +409,7 @@ def test_doctor_measures_again_and_keeps_it(doctor, fake):
     assert shown["measured"][0].startswith("2001-09-09 01:48")
     assert shown["one simple instruction"] == ["0.22", "0.18"]
     assert_true(another_process().profile)
-    fake.disturb = growing("mux")
+    fake.disturb = growing(fake)
     shown = doctor("--measure")
     assert "samples of mux disagree; measured again" in shown["doubtful"][0]
     assert_true(another_process().profile)
@@ -448,9 +436,7 @@ def test_doctor_without_a_cache_keeps_nothing(doctor, fake, monkeypatch):
     assert machine.machine_profile(TARGET) == GENERIC[256]
 
 
-def test_a_walk_meets_its_lines_once(rng=None):
-    import numpy as np
-
+def test_a_walk_meets_its_lines_once():
     data = machine._cycle(64, 8, np.random.default_rng(0))
     place, met = 0, []
     for _ in range(8):

@@ -351,13 +351,6 @@ def test_json_is_stable():
     )
 
 
-def test_repr_leaves_defaults_out():
-    schedule = Schedule().interleave("tree").tile_nodes(8).tile("batch", "a", "b", 2)
-    assert repr(schedule) == (
-        'Schedule().interleave("tree").tile_nodes(8).tile("batch", "a", "b", 2)'
-    )
-
-
 @pytest.mark.parametrize(
     ("name", "meant"),
     [
@@ -460,10 +453,6 @@ def test_loops_are_drawn_for_a_forest_or_a_number_of_trees(forest):
         f"forest must be a Forest or a number of trees, 0 or more. Got {forest!r} "
         "instead."
     )
-
-
-def test_kind():
-    assert (rows().kind, gpu().kind) == ("cpu", "gpu")
 
 
 @given(legal_schedules())
