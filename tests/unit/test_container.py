@@ -232,32 +232,6 @@ def test_a_forged_file_that_is_right_loads(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("manifest", "reason"),
-    [
-        (b"{", "its manifest.json is not JSON"),
-        (b"\xff", "its manifest.json is not JSON"),
-        (b"[" * 100_000, "its manifest.json is not JSON"),
-        (b'{"format": NaN}', "its manifest.json is not JSON"),
-        (b"[]", "its manifest.json was not written by skforge"),
-        ({"format": "other"}, "its manifest.json was not written by skforge"),
-        ({"format": "skforge"},
-         "its format version None is not a positive whole number"),
-        ({**HEAD, "format_version": True},
-         "its format version True is not a positive whole number"),
-        ({**HEAD, "format_version": "1"},
-         "its format version '1' is not a positive whole number"),
-        ({**HEAD, "format_version": 0},
-         "its format version 0 is not a positive whole number"),
-        (HEAD, "its manifest.json lists no arrays"),
-        ({**HEAD, "arrays": []}, "its manifest.json lists no arrays"),
-    ],
-)  # fmt: skip
-def test_manifests_that_are_none(tmp_path, manifest, reason):
-    path = forge(tmp_path / "a", manifest)
-    assert damage_of(path) == reason
-
-
-@pytest.mark.parametrize(
     ("facts", "wrote", "advice"),
     [
         ({"format_version": 1, "skforge_version": "0.1.0"}, "0.1.0",
@@ -276,48 +250,50 @@ def test_the_releases_of_another_format_are_named(tmp_path, facts, wrote, advice
     )
 
 
-@pytest.mark.parametrize(
-    "facts",
-    [
-        *(None, [], {}),
-        *({**described(GOOD), name: 1} for name in ("more", "sha256")),
-        *(
-            described(GOOD, dtype)
-            for dtype in (8, "|O", "<M8[s]", "<i8,<i8", "i8", "|V8", "|S0")
-        ),
-        *(
-            {**described(GOOD), "shape": shape}
-            for shape in (3, [True], [-3], [3.0], [1 << 48], [1] * 9)
-        ),
-    ],
-    ids=repr,
-)
-def test_descriptions_that_are_none(tmp_path, facts):
-    manifest = {**HEAD, "arrays": {"x": facts}}
-    path = forge(tmp_path / "a", manifest, {"arrays/x.npy": GOOD})
-    assert damage_of(path) == "the description of its array 'x' is wrong"
-
-
-@pytest.mark.parametrize(
-    ("payload", "facts", "reason"),
-    [
-        (GOOD, {"sha256": "0" * 64}, "its array 'x' is damaged"),
-        (GOOD, {"shape": [4]}, HEADER),
-        (GOOD, {"shape": [3, 1]}, HEADER),
-        (GOOD, {"dtype": "<f8"}, HEADER),
-        (GOOD, {"shape": [1000]}, "the size of its array 'x' is wrong"),
-        (GOOD, {"shape": [1 << 30]}, "the size of its array 'x' is wrong"),
-        (npy(np.arange(1000)), {}, "the size of its array 'x' is wrong"),
-        (GOOD + b"more", {}, HEADER),
-        (npy(np.array([[1, 2], [3, 4]], order="F")), {"shape": [2, 2]}, HEADER),
-        (npy(np.array([1, None, "x"], object), allow_pickle=True), {}, HEADER),
-        (b"\x93NUMPY\x02\x00" + GOOD[8:], {}, HEADER),
-    ],
-)  # fmt: skip
-def test_arrays_that_are_not_as_described(tmp_path, payload, facts, reason):
-    manifest = {**HEAD, "arrays": {"x": {**described(payload), **facts}}}
-    path = forge(tmp_path / "a", manifest, {"arrays/x.npy": payload})
-    assert damage_of(path) == reason
+MANIFESTS = [
+    (b"{", "its manifest.json is not JSON"),
+    (b"\xff", "its manifest.json is not JSON"),
+    (b"[" * 100_000, "its manifest.json is not JSON"),
+    (b'{"format": NaN}', "its manifest.json is not JSON"),
+    (b"[]", "its manifest.json was not written by skforge"),
+    ({"format": "other"}, "its manifest.json was not written by skforge"),
+    ({"format": "skforge"},
+     "its format version None is not a positive whole number"),
+    ({**HEAD, "format_version": True},
+     "its format version True is not a positive whole number"),
+    ({**HEAD, "format_version": "1"},
+     "its format version '1' is not a positive whole number"),
+    ({**HEAD, "format_version": 0},
+     "its format version 0 is not a positive whole number"),
+    (HEAD, "its manifest.json lists no arrays"),
+    ({**HEAD, "arrays": []}, "its manifest.json lists no arrays"),
+]  # fmt: skip
+DESCRIPTIONS = [
+    *(None, [], {}),
+    *({**described(GOOD), name: 1} for name in ("more", "sha256")),
+    *(
+        described(GOOD, dtype)
+        for dtype in (8, "|O", "<M8[s]", "<i8,<i8", "i8", "|V8", "|S0")
+    ),
+    *(
+        {**described(GOOD), "shape": shape}
+        for shape in (3, [True], [-3], [3.0], [1 << 48], [1] * 9)
+    ),
+]
+#: Arrays that are not as described.
+PAYLOADS = [
+    (GOOD, {"sha256": "0" * 64}, "its array 'x' is damaged"),
+    (GOOD, {"shape": [4]}, HEADER),
+    (GOOD, {"shape": [3, 1]}, HEADER),
+    (GOOD, {"dtype": "<f8"}, HEADER),
+    (GOOD, {"shape": [1000]}, "the size of its array 'x' is wrong"),
+    (GOOD, {"shape": [1 << 30]}, "the size of its array 'x' is wrong"),
+    (npy(np.arange(1000)), {}, "the size of its array 'x' is wrong"),
+    (GOOD + b"more", {}, HEADER),
+    (npy(np.array([[1, 2], [3, 4]], order="F")), {"shape": [2, 2]}, HEADER),
+    (npy(np.array([1, None, "x"], object), allow_pickle=True), {}, HEADER),
+    (b"\x93NUMPY\x02\x00" + GOOD[8:], {}, HEADER),
+]  # fmt: skip
 
 
 FORGED = (
@@ -345,30 +321,47 @@ FORGED = (
 )
 
 
-@pytest.mark.parametrize("header", FORGED)
-def test_forged_headers_of_arrays_are_not_evaluated(tmp_path, header):
+def of_x(payload, **facts):
+    """Return the manifest of one array, and its entry."""
+    described_so = {"x": {**described(payload), **facts}}
+    return {**HEAD, "arrays": described_so}, {"arrays/x.npy": payload}
+
+
+def with_header(text):
     """NumPy's reader raises TokenError, RecursionError and more on some of these."""
-    length = struct.pack("<H", len(header))
-    payload = GOOD[:8] + length + header.encode() + np.arange(3).tobytes()
-    facts = {**described(GOOD), "sha256": hashlib.sha256(payload).hexdigest()}
-    manifest = {**HEAD, "arrays": {"x": facts}}
-    path = forge(tmp_path / "a", manifest, {"arrays/x.npy": payload})
-    assert damage_of(path) == HEADER
+    length = struct.pack("<H", len(text))
+    payload = GOOD[:8] + length + text.encode() + np.arange(3).tobytes()
+    return of_x(payload)
 
 
-def test_arrays_beyond_any_memory(tmp_path):
-    huge = described(GOOD, shape=(1 << 45,))
-    path = forge(tmp_path / "a", {**HEAD, "arrays": {"x": huge}})
-    assert damage_of(path) == "its arrays are too large"
+X, ENTRY = of_x(GOOD)
+ZEROS = npy(np.zeros(1 << 20, np.int64))
+BOMB = "its entry {!r} is compressed or has a wrong size"
+ENTRIES = "its entries are not those that its manifest.json lists"
+#: A manifest, its members, what is said of them, and how they are written.
+DAMAGED = [
+    *((manifest, {}, reason) for manifest, reason in MANIFESTS),
+    *(({**HEAD, "arrays": {"x": facts}}, ENTRY,
+       "the description of its array 'x' is wrong") for facts in DESCRIPTIONS),
+    *((*of_x(payload, **facts), reason) for payload, facts, reason in PAYLOADS),
+    *((*with_header(text), HEADER) for text in FORGED),  # none is evaluated
+    (*of_x(GOOD, shape=[1 << 45]), "its arrays are too large"),
+    *((X, members, ENTRIES)
+      for members in ({}, {"arrays/y.npy": GOOD}, {**ENTRY, "../x": b""})),
+    *(({**HEAD, "arrays": {}}, {}, "the checksum of its manifest.json is wrong",
+       zipfile.ZIP_STORED, comment)
+      for comment in (b"", b"skforge ", b"skforge " + b"0" * 64)),
+    (*of_x(ZEROS, shape=[1 << 20]), BOMB.format("manifest.json"), zipfile.ZIP_DEFLATED),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    "members", [{}, {"arrays/y.npy": GOOD}, {"arrays/x.npy": GOOD, "../x": b""}]
+    "case", DAMAGED, ids=[f"{number}, {case[2]}" for number, case in enumerate(DAMAGED)]
 )
-def test_entries_are_those_of_the_manifest(tmp_path, members):
-    manifest = {**HEAD, "arrays": {"x": described(GOOD)}}
-    path = forge(tmp_path / "a", manifest, members)
-    assert damage_of(path) == "its entries are not those that its manifest.json lists"
+def test_what_is_damaged_is_named(tmp_path, case):
+    manifest, members, reason, *how = case
+    path = forge(tmp_path / "a", manifest, members, *how)
+    assert damage_of(path) == reason
     assert [one.name for one in tmp_path.iterdir()] == ["a"]
 
 
@@ -386,26 +379,6 @@ def test_other_zips(tmp_path, names, said):
         for name in names:
             archive.writestr(name, "{}")
     assert damage_of(tmp_path / "a") == said
-
-
-@pytest.mark.parametrize("comment", [b"", b"skforge ", b"skforge " + b"0" * 64])
-def test_the_comment_vouches_for_the_manifest(tmp_path, comment):
-    path = forge(tmp_path / "a", {**HEAD, "arrays": {}}, comment=comment)
-    assert damage_of(path) == "the checksum of its manifest.json is wrong"
-
-
-# ------------------------------------------------------------ bombs
-
-BOMB = "its entry {!r} is compressed or has a wrong size"
-
-
-def test_nothing_compressed_is_read(tmp_path):
-    zeros = npy(np.zeros(1 << 20, np.int64))
-    manifest = {**HEAD, "arrays": {"x": described(zeros, shape=(1 << 20,))}}
-    members = {"arrays/x.npy": zeros}
-    path = forge(tmp_path / "a", manifest, members, zipfile.ZIP_DEFLATED)
-    assert path.stat().st_size < 20_000
-    assert damage_of(path) == BOMB.format("manifest.json")
 
 
 def test_sizes_are_compared_with_the_file(tmp_path):

@@ -241,8 +241,8 @@ def test_the_same_seed_gives_the_same_result():
             lambda s, n: 1e-6 * (2 + math.sin(zlib.crc32(repr(s).encode()) % 97)),
             noise=0.02,
         )
-        ranges = {(1, 1): 1, (8, 64): 64}
-        result = search(machine, Random(6), random_state=seed, ranges=ranges)
+        how = {"ranges": {(1, 1): 1, (8, 64): 64}, "space": ScheduleSpace.cpu_paper()}
+        result = search(machine, Random(6), random_state=seed, **how)
         return [t.schedule for t in result.trials], result.to_json()
 
     first = found(3)
