@@ -36,6 +36,7 @@ from skforge.rows import hashed_rows
 from tests import random_categories
 from tests.comparing import saved
 from tests.plain import plain
+from tests.sklearn_rows import same_bits
 
 cb = pytest.importorskip("catboost")
 pd = pytest.importorskip("pandas")
@@ -88,16 +89,6 @@ def new_rows(frame, seed=1):
 def raw_of(model, rows):
     raw = cb.CatBoost.predict(model, rows, prediction_type="RawFormulaVal")
     return np.asarray(raw).reshape(len(rows), -1)
-
-
-def same_bits(actual, expected):
-    actual, expected = np.asarray(actual), np.asarray(expected)
-    assert actual.dtype == expected.dtype
-    assert actual.shape == expected.shape
-    if actual.dtype == object:
-        np.testing.assert_array_equal(actual, expected)
-    else:
-        assert actual.tobytes() == expected.tobytes()
 
 
 def check(model, frame, fast=None):
@@ -360,19 +351,11 @@ def test_large_batches_are_one_call_of_entries_by_blocks(method, fitted, monkeyp
     assert fast.counters()["entry"] == before["entry"]
 
 
-@pytest.mark.parametrize(
-    ("column", "value"),
-    [
-        ("city", 1.5),
-        ("city", None),
-        ("city", float("nan")),
-        ("city", 2**63),
-        ("code", pd.NaT),
-        ("size", "big"),
-        ("size", "1.5"),
-        ("age", pd.NA),
-    ],
-)
+REFUSED = [*(("city", value) for value in (1.5, None, np.nan, 2**63))]
+REFUSED += [("code", pd.NaT), ("size", "big"), ("size", "1.5"), ("age", pd.NA)]
+
+
+@pytest.mark.parametrize(("column", "value"), REFUSED)
 def test_values_that_are_refused(column, value, fitted, tmp_path):
     model, fast, frame = fitted
     rows = frame[:3].astype(object)

@@ -1,21 +1,27 @@
-"""XGBoost's rankers drop a frame's column of queries, and so do kernels."""
+"""Columns that models drop: queries of XGBoost's rankers, what CatBoost never uses."""
 
 from __future__ import annotations
 
 import pickle
+import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import joblib
 import numpy as np
 import pytest
 from sklearn.compose import make_column_transformer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from typer.testing import CliRunner
 
 import skforge
 from skforge import CompiledForest
+from skforge.cli.main import app
 from skforge.exceptions import InvalidInputError, PerformanceWarning, SourceNeededError
+from tests.comparing import in_every_state, saved
 from tests.plain import plain
 
 pd = pytest.importorskip("pandas")
@@ -72,9 +78,8 @@ def fitted(request: Any, tmp_path_factory: Any) -> Any:
     rows = request.param
     model = ranker().fit(rows.assign(qid=QUERIES), y)
     fast = plain(model).fit(rows.assign(qid=QUERIES))
-    path = tmp_path_factory.mktemp("ranker") / "model.skforge"
-    skforge.save(fast, path)
-    return model, rows, (fast, pickle.loads(pickle.dumps(fast)), skforge.load(path))
+    kept = saved(fast, tmp_path_factory.mktemp("ranker"))
+    return model, rows, (fast, pickle.loads(pickle.dumps(fast)), kept)
 
 
 def own(model: Any, method: str, X: Any) -> Any:
@@ -159,11 +164,175 @@ def test_files_know_which_column_is_dropped(tmp_path: Path) -> None:
     for model in (xgboost.XGBRegressor(n_estimators=3), ranker()):
         given = {"qid": QUERIES} if isinstance(model, xgboost.XGBRanker) else {}
         fast = plain(model.fit(ROWS, y, **given)).fit(ROWS)
-        skforge.save(fast, tmp_path / "model.skforge")
-        loaded = skforge.load(tmp_path / "model.skforge")
+        loaded = saved(fast, tmp_path)
         X = ROWS.assign(qid=QUERIES)
         if given:
             np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
             continue
         with pytest.raises(InvalidInputError, match="trained on"):
             loaded.predict(X)
+
+
+# ------------------------------------------------------------ columns without a name
+
+#: CatBoost's after ``drop_unused_features()`` have a place alone.
+
+cb = pytest.importorskip("catboost")
+
+PLACES = ["age", "city", "rooms", "pay"]
+
+
+def same(answer, expected):
+    kinds = answer.dtype == expected.dtype, answer.shape == expected.shape
+    return all(kinds) and answer.tobytes() == expected.tobytes()
+
+
+def trained(categories, names=PLACES, dropped="rooms"):
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame(random.normal(size=(120, 4)), columns=PLACES)
+    y = frame.rooms + frame.pay if dropped == "age" else frame.age + frame.pay
+    if categories:
+        frame["city"] = random.choice(["Rome", "Oslo", "Bern"], 120)
+        y += 3 * (frame.city == "Oslo")
+    rows = frame if names else frame.to_numpy()
+    model = cb.CatBoostRegressor(
+        iterations=10,
+        depth=3,
+        thread_count=1,
+        ignored_features=[dropped] if names else [2],
+        cat_features=(["city"] if names else [1]) if categories else [],
+        verbose=0,
+        allow_writing_files=False,
+    ).fit(rows, y)
+    expected = model.predict(rows)
+    model.drop_unused_features()
+    assert same(model.predict(rows), expected)
+    return model, frame, expected
+
+
+def as_users_have_it(model, rows, tmp_path):
+    """Yield the model live, stripped, unpickled, saved and loaded, and from files."""
+    yield from in_every_state(plain(model).fit(rows), tmp_path).items()
+    for form in ("cbm", "json"):
+        path = str(tmp_path / f"model.{form}")
+        model.save_model(path, format=form)
+        if form == "cbm":  # CatBoost writes other digits to JSON
+            yield form, plain(path).fit(rows)
+            yield "module", skforge.compile_forest(path)
+        else:
+            assert skforge.load_forest(path).n_columns == 4
+
+
+@pytest.mark.parametrize("categories", [False, True])
+def test_answers_are_catboosts(categories, tmp_path):
+    model, frame, expected = trained(categories)
+    arrow = pytest.importorskip("pyarrow").Table
+    polars = pytest.importorskip("polars")
+    part = frame.drop(columns="rooms")
+    forms = {
+        "array": frame.to_numpy(),
+        "list": frame.to_numpy().tolist(),
+        "frame": frame,
+        "frame without the column": part,
+        "another column there": frame.rename(columns={"rooms": "floors"}),
+        "numbers change places": frame[["pay", "city", "rooms", "age"]],
+        "at the end": frame[["age", "city", "pay", "rooms"]],
+        "polars": polars.DataFrame(frame.to_dict("list")),
+    }
+    ours = {
+        "arrow": arrow.from_pydict(part.to_dict("list")),
+        "mappings": part.to_dict("records"),
+        "mappings with the column": frame.to_dict("records"),
+        "columns": part.to_dict("list"),
+    }
+    for form, rows in forms.items():
+        assert same(model.predict(rows), expected), form
+    for how, fast in as_users_have_it(model, frame, tmp_path):
+        for form, rows in (forms | ours).items():
+            if how == "module" and form in ours and form != "arrow":
+                continue  # which takes no mappings
+            answer = fast.predict(rows)
+            assert same(answer, expected), (how, form)
+        if how != "module":
+            assert same(fast.predict(part.iloc[3].to_dict()), expected[3:4]), how
+
+
+@pytest.mark.parametrize("categories", [False, True])
+def test_what_catboost_refuses_is_refused(categories, tmp_path):
+    model, frame, _ = trained(categories)
+    refused = {
+        "array without the column": frame.drop(columns="rooms").to_numpy(),
+        "a column is missing": frame.drop(columns="age"),
+        "another name": frame.rename(columns={"pay": "wage"}),
+    }
+    if categories:
+        refused["the category elsewhere"] = frame[["city", "age", "rooms", "pay"]]
+    for form, rows in refused.items():
+        with pytest.raises(cb.CatBoostError):
+            model.predict(rows)
+        for how, fast in as_users_have_it(model, frame, tmp_path):
+            try:
+                fast.predict(rows)
+            except (cb.CatBoostError, skforge.SkforgeError):
+                continue
+            pytest.fail(f"{how} answers {form}")
+
+
+@pytest.mark.parametrize("categories", [False, True])
+def test_models_without_names_have_their_columns_by_place(categories, tmp_path):
+    model, frame, expected = trained(categories, names=None)
+    rows = frame.to_numpy()
+    for how, fast in as_users_have_it(model, rows, tmp_path):
+        assert same(fast.predict(rows), expected), how
+
+
+@pytest.mark.parametrize("categories", [False, True])
+@pytest.mark.parametrize("dropped", ["rooms", "age"])
+@pytest.mark.parametrize("file", ["model.cbm", "model.joblib", "model.skforge"])
+def test_the_command_line_needs_no_dropped_column(categories, dropped, file, tmp_path):
+    model, frame, expected = trained(categories, dropped=dropped)
+    if file == "model.cbm":
+        model.save_model(str(tmp_path / file))
+    elif file == "model.joblib":
+        joblib.dump(model, tmp_path / file)
+    else:
+        skforge.save(plain(model).fit(frame), tmp_path / file)
+    for rows in (frame, frame.drop(columns=dropped)):
+        rows.to_csv(tmp_path / "rows.csv", index=False)
+        out = tmp_path / "out.csv"
+        paths = [str(tmp_path / file), str(tmp_path / "rows.csv"), "-o", str(out)]
+        result = CliRunner().invoke(app, ["predict", *paths])
+        assert result.exit_code == 0, result.output
+        assert "not compared" not in result.output  # with CatBoost
+        assert same(np.loadtxt(out, skiprows=1), expected)
+
+
+@pytest.mark.parametrize("categories", [False, True])
+@pytest.mark.parametrize("dropped", ["rooms", "age"])
+def test_dask_needs_no_dropped_column(categories, dropped):
+    dask = pytest.importorskip("dask.dataframe")
+    from skforge.distributed import dask as parts
+
+    model, frame, expected = trained(categories, dropped=dropped)
+    fast = plain(model).fit(frame)
+    for rows in (frame, frame.drop(columns=dropped), frame[frame.columns[::-1]]):
+        found = parts.predict(fast, dask.from_pandas(rows, npartitions=2)).compute()
+        assert same(found.to_numpy(), expected)
+
+
+@pytest.mark.parametrize("categories", [False, True])
+def test_wheels_need_no_dropped_column(categories, tmp_path, monkeypatch):
+    model, frame, expected = trained(categories)
+    fast = plain(model).fit(frame)
+    folder = skforge.export(fast, tmp_path / "wheel", kind="wheel", name="homes")
+    (wheel,) = folder.glob("*.whl")
+    zipfile.ZipFile(wheel).extractall(tmp_path / "site")
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    monkeypatch.delitem(sys.modules, "homes", raising=False)
+    import homes
+
+    for rows in (frame, frame.drop(columns="rooms")):
+        assert same(homes.predict(rows), expected)
+        assert same(homes.predict(rows.iloc[0].to_dict()), expected[:1])
+    if not categories:
+        assert same(homes.predict(frame.to_numpy()), expected)

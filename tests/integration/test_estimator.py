@@ -320,38 +320,31 @@ def test_parameters_that_are_refused(name):
     assert not hasattr(compiled, "estimator_")
 
 
-@pytest.mark.parametrize(
-    ("params", "text"),
-    [
-        (
-            {"reduction": "quick"},
-            "The 'reduction' parameter of CompiledForest must be a str among "
-            "{'exact', 'fast', 'reproducible'}. Got 'quick' instead.",
-        ),
-        (
-            {"tuning": "no"},
-            "The 'tuning' parameter of CompiledForest must be a str among "
-            "{'exhaustive', 'halving', 'heuristic', 'learned', 'off', 'random'} or "
-            "an object "
-            "implementing 'tune'. Got 'no' instead.",
-        ),
-        (
-            {"schedule": 3},
-            "The 'schedule' parameter of CompiledForest must be an instance of 'str', "
-            "an instance of 'skforge.schedule.schedule.Schedule' or an "
-            "instance of 'collections.abc.Mapping'. Got 3 instead.",
-        ),
-    ],
-    ids=["reduction", "tuning", "schedule"],
-)
-def test_parameters_are_checked_in_fit(params, text):
+CHECKED = [
+    ("reduction", "quick", "a str among {'exact', 'fast', 'reproducible'}"),
+    (
+        *("tuning", "no"),
+        "a str among {'exhaustive', 'halving', 'heuristic', 'learned', 'off', "
+        "'random'} or an object implementing 'tune'",
+    ),
+    (
+        *("schedule", 3),
+        "an instance of 'str', an instance of 'skforge.schedule.schedule.Schedule' or "
+        "an instance of 'collections.abc.Mapping'",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "what"), CHECKED)
+def test_parameters_are_checked_in_fit(name, value, what):
     with pytest.raises(ValueError) as error:
-        CompiledForest(FITTED, **params).fit(X)
+        CompiledForest(FITTED, **{name: value}).fit(X)
 
     def words(sentence):  # the order of a set's names is not the same in each run
         return sorted(sentence.translate(dict.fromkeys(map(ord, "{},."))).split())
 
-    assert words(str(error.value)) == words(text)
+    text = f"The {name!r} parameter of CompiledForest must be {what}. "
+    assert words(str(error.value)) == words(f"{text}Got {value!r} instead.")
 
 
 class TakesNoWeight(RandomForestClassifier):
@@ -367,9 +360,6 @@ def test_models_that_cannot_be_compiled():
     fit = CompiledForest(TakesNoWeight()).fit
     text = message(fit, TypeError, X, Y, sample_weight=Y)
     assert text == "TakesNoWeight.fit does not accept sample_weight."
-
-
-# ---------------------------------------------------------------- persistence
 
 
 # ------------------------------------------------------------ metadata routing

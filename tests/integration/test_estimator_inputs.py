@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from sklearn.datasets import make_classification
 from sklearn.ensemble import RandomForestClassifier
-from sklearn.tree import DecisionTreeClassifier
 
 from skforge import CompiledForest, load_forest
 from skforge.engine.sparse import SparseWalk
 from skforge.exceptions import InvalidInputError, SourceNeededError
 from skforge.modules.compiled import CompiledModule
-from tests.compared_calls import called
+from tests.compared_calls import apart, called, difference
 from tests.comparing import refusal
-from tests.forms import NUMBERS, framed
+from tests.forms import COLUMNS as NAMES
+from tests.forms import NUMBERS, absent, framed, with_value
+from tests.kinds import FRAME, ROWS, THREE, X
+from tests.kinds import MODELS as KINDS
 from tests.plain import plain
 
 pd = pytest.importorskip("pandas")
@@ -25,37 +26,14 @@ lgb = pytest.importorskip("lightgbm")
 xgb = pytest.importorskip("xgboost")
 VERSION = tuple(int(part) for part in xgb.__version__.split(".")[:2])
 
-X, Y = make_classification(
-    120, 6, n_classes=3, n_informative=4, n_redundant=0, random_state=0
-)
-NAMES = [f"feature {i}" for i in range(6)]
-FRAME = pd.DataFrame(X, columns=NAMES)
-X32 = X.astype(np.float32)
-
-
-def at(value, dtype=np.float32):
-    """Return the rows with one value changed."""
-    rows = X.astype(dtype)
-    rows[3, 2] = value
-    return rows
-
-
-def with_absent():
-    rows = X.copy()
-    rows[np.abs(rows) < 0.6] = 0
-    return rows
-
-
-LIGHTGBM = {"n_estimators": 4, "n_jobs": 1, "verbose": -1}
+X32, Y = X.astype(np.float32), THREE
 MODELS = {
-    "rf": lambda: RandomForestClassifier(5, random_state=0).fit(X, Y),
-    "tree": lambda: DecisionTreeClassifier(random_state=0).fit(X, Y),
-    "xgb": lambda: xgb.XGBClassifier(n_estimators=4, n_jobs=1).fit(X, Y),
-    "xgb-names": lambda: xgb.XGBRegressor(n_estimators=4, n_jobs=1).fit(FRAME, Y),
-    "xgb-dart": lambda: xgb.XGBRegressor(
-        booster="dart", rate_drop=0.5, n_estimators=20, base_score=7.3, n_jobs=1
-    ).fit(X, Y),
-    "lgb": lambda: lgb.LGBMClassifier(**LIGHTGBM).fit(X, Y),
+    "rf": "forest of three",
+    "tree": "tree of three",
+    "xgb": "xgboost of three",
+    "xgb-names": "xgboost of values of a frame",
+    "xgb-dart": "xgboost, dart",
+    "lgb": "lightgbm of three",
 }
 #: One of each library has the schedules of an ordinary user; all take rows alike.
 DEFAULTS = ("rf", "xgb", "lgb")
@@ -63,19 +41,10 @@ DEFAULTS = ("rf", "xgb", "lgb")
 
 @cache
 def fitted(model):
-    source = MODELS[model]()
-    named = model.endswith("-names")
+    kind = KINDS[MODELS[model]]
+    source = kind.fitted()
     compiled = CompiledForest(source) if model in DEFAULTS else plain(source)
-    return source, compiled.fit(FRAME if named else X)
-
-
-def outcome(method, rows):
-    """Return what a call gives: values, or the error, and the warnings."""
-    answer, error, said = called(method, rows)
-    many = answer if isinstance(answer, list) else [answer]
-    arrays = [] if error else map(np.asarray, many)
-    values = [(one.dtype, one.shape, one.tolist()) for one in arrays]
-    return values, error.partition("\n\n")[0], said
+    return source, compiled.fit(ROWS[kind.on])
 
 
 @pytest.mark.parametrize("kind", [np.asarray, np.ndarray.tolist, sp.csr_matrix])
@@ -91,7 +60,7 @@ def test_dart_without_its_source_declines_what_is_rounded_otherwise(kind):
     """XGBoost makes a ``DMatrix`` of these, and DART's ``predict`` rounds, up to 3.2,
     otherwise than the ``inplace_predict`` of all other rows."""
     source, compiled = fitted("xgb-dart")
-    alone, rows = compiled.drop_estimator(), kind(with_absent())
+    alone, rows = compiled.drop_estimator(), kind(absent(X))
     if VERSION < (3, 3):
         with pytest.raises(SourceNeededError):
             alone.predict(rows)
@@ -108,17 +77,17 @@ def test_xgboost_casts_whatever_numpy_is_told_to_raise(kind):
     compiled = plain(source).fit(X)
     rows = X[:9].copy()
     rows[0, 0], rows[1, 1] = 1e300, 1e-310
-    expected = outcome(source.predict, kind(rows))
+    expected = called(source.predict, kind(rows))
     with np.errstate(all="raise"):
-        assert outcome(compiled.predict, kind(rows)) == expected
+        assert not apart(called(compiled.predict, kind(rows)), expected, rows)
 
 
 @pytest.mark.parametrize("model", ["rf", "lgb", "xgb"])
 def test_a_scalar_array_is_refused_as_by_the_source(model):
     source, compiled = fitted(model)
-    expected = outcome(source.predict, np.array(1.0))
-    assert outcome(compiled.predict, np.array(1.0)) == expected
-    assert model == "xgb" or "ValueError: Expected 2D array" in expected[1]
+    assert not difference(compiled.predict, source.predict, np.array(1.0))
+    said = called(source.predict, np.array(1.0))[1]
+    assert model == "xgb" or "ValueError: Expected 2D array" in said
 
 
 @pytest.mark.parametrize(
@@ -134,11 +103,11 @@ def test_labels_that_are_equal_but_of_other_classes(kind, trained, other):
     frame = pd.DataFrame(X, columns=trained)
     source = kind(n_estimators=4, n_jobs=1).fit(frame, Y)
     compiled = plain(source).fit(frame)
-    differing = outcome(source.predict, frame.set_axis(other, axis=1))
-    assert differing != outcome(source.predict, frame)
+    first, renamed = frame, frame.set_axis(other, axis=1)
+    assert apart(*(called(source.predict, rows) for rows in (first, renamed)), frame)
     for labels in (trained, other, trained):
         rows = frame.set_axis(labels, axis=1)
-        assert outcome(compiled.predict, rows) == outcome(source.predict, rows)
+        assert not difference(compiled.predict, source.predict, rows)
 
 
 @pytest.mark.parametrize("family", ["rf", "xgb", "lgb"])
@@ -207,8 +176,9 @@ def test_a_boosters_names_are_checked_where_rows_have_some():
 
 def test_a_booster_refuses_infinities_and_further_arguments():
     compiled = plain(fitted("xgb")[0].get_booster()).fit(X)
-    for rows in (at(np.inf), at(np.inf, np.float64), sp.csr_matrix(at(np.inf))):
-        assert outcome(compiled.predict, rows) == outcome(xgb.DMatrix, rows)
+    odd = with_value(X32, 3, 2, np.inf)
+    for rows in (odd, odd.astype(np.float64), sp.csr_matrix(odd)):
+        assert not difference(compiled.predict, xgb.DMatrix, rows)
     said = refusal(TypeError, compiled.predict, X, training=True)
     assert said == "predict() got an unexpected keyword argument 'training'"
     said = refusal(InvalidInputError, compiled.predict, X, output_margin=True)
@@ -258,9 +228,8 @@ def test_other_arguments_are_answered_by_the_model():
     assert np.array_equal(margin, source.predict(X, output_margin=True))
     unchecked = compiled.predict_proba(X, validate_features=False)
     assert np.array_equal(unchecked, source.predict_proba(X))
-    assert outcome(lambda rows: fitted("rf")[1].predict(rows, check=1), X) == outcome(
-        lambda rows: fitted("rf")[0].predict(rows, check=1), X
-    )
+    theirs, ours = (partial(one.predict, check=1) for one in fitted("rf"))
+    assert not difference(ours, theirs, X)
 
 
 @pytest.mark.sampled(4)
@@ -286,4 +255,4 @@ def test_sample_rows_come_in_every_form(rows):
 )
 def test_sample_rows_that_the_source_refuses(model, rows):
     source, rows = fitted(model)[0], NUMBERS[f"array, {rows}"](framed(X))
-    assert outcome(plain(source).fit, rows) == outcome(source.predict, rows)
+    assert not difference(plain(source).fit, source.predict, rows)

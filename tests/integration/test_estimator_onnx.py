@@ -21,7 +21,7 @@ from skforge import (
 )
 from skforge.forest.reference import reference_leaves
 from skforge.rows.readers import reader_of
-from tests.comparing import refusal
+from tests.comparing import in_every_state, refusal
 from tests.onnx_models import assert_same_bits, make_model, run
 from tests.plain import plain
 from tests.unit.test_frontend_onnx_steps import (
@@ -103,7 +103,7 @@ ROWS = ["frame", "reordered", "categories", "polars", "objects", "lists"]
 ROWS += ["feed", "columns", "mappings", "mapping", "one row"]
 
 
-@pytest.mark.parametrize("kind", ["live", "pickled", "loaded", "dropped"])
+@pytest.mark.parametrize("kind", ["live", "pickle", "file", "dropped"])
 def test_rows_of_a_graph_with_an_input_for_each_column(kind, tmp_path):
     """All forms have the bits of a session that gets its feed by name."""
     import polars as pl
@@ -115,13 +115,7 @@ def test_rows_of_a_graph_with_an_input_for_each_column(kind, tmp_path):
     frame = pd.DataFrame(flat)
     fast = plain(model).fit(frame)
     assert fast.feature_names_in_.tolist() == ["age", "city", "pay"]
-    if kind == "pickled":
-        fast = pickle.loads(pickle.dumps(fast))
-    elif kind == "loaded":
-        skforge.save(fast, tmp_path / "graph.skforge")
-        fast = skforge.load(tmp_path / "graph.skforge")
-    elif kind == "dropped":
-        fast = fast.drop_estimator()
+    fast = in_every_state(fast, tmp_path)[kind]
     records = frame.to_dict("records")
     forms: dict[str, Any] = {
         "frame": frame,
@@ -202,24 +196,14 @@ def test_forms_and_files(divided, tmp_path):
     feed = dict(zip(COLUMNS, np.hsplit(NORMED, 4), strict=True))
     expected = run(divided, feed)[0][:, 0]
     fast = plain(divided).fit(NORMED)
-    skforge.save(fast, tmp_path / "a.skforge")
     frame = pd.DataFrame(NORMED, columns=COLUMNS)
-    for each in (
-        *(fast, pickle.loads(pickle.dumps(fast)), skforge.load(tmp_path / "a.skforge")),
-        compile_forest(divided),
-    ):
-        for rows in (
-            NORMED,
-            NORMED.astype(np.float64),
-            NORMED.tolist(),
-            frame[[*"dbca"]],
-        ):
-            assert_same_bits(each.predict(rows), expected)
-        assert_same_bits(each.predict(csr_array(NORMED)), expected)
-        for row in range(3):
-            assert_same_bits(
-                each.predict(NORMED[row : row + 1]), expected[row : row + 1]
-            )
+    forms = [NORMED, NORMED.astype(np.float64), NORMED.tolist(), frame[[*"dbca"]]]
+    forms += [csr_array(NORMED), *(NORMED[row : row + 1] for row in range(3))]
+    wanted = [*[expected] * 5, *(expected[row : row + 1] for row in range(3))]
+    states = in_every_state(fast, tmp_path).values()
+    for each in (*states, compile_forest(divided)):
+        for rows, own in zip(forms, wanted, strict=True):
+            assert_same_bits(each.predict(rows), own)
     assert_same_bits(fast.predict({n: x[:, 0] for n, x in feed.items()}), expected)
     assert_same_bits(
         fast.predict(dict(zip(COLUMNS, NORMED[0], strict=True))), expected[:1]

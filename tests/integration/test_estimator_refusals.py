@@ -24,6 +24,7 @@ from sklearn.utils import get_tags
 import skforge
 from skforge import CompiledForest, UnsupportedModelError, load_forest
 from skforge.exceptions import InvalidInputError, InvalidModelError
+from tests.comparing import saved
 from tests.plain import plain
 
 xgb = pytest.importorskip("xgboost")
@@ -332,8 +333,7 @@ def test_searches_are_cloned_saved_and_trained_again(tmp_path):
     expected = search.predict_proba(X).tobytes()
     again = pickle.loads(pickle.dumps(compiled))
     assert again.search_.best_estimator_ is again.estimator_
-    skforge.save(compiled, tmp_path / "a.skforge")
-    loaded = skforge.load(tmp_path / "a.skforge")
+    loaded = saved(compiled, tmp_path)
     for one in (again, loaded, compiled.drop_estimator()):
         assert one.predict_proba(X).tobytes() == expected
     for one in (loaded, compiled.drop_estimator()):

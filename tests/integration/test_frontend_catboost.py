@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import numpy as np
 import pytest
-from scipy.sparse import csc_matrix, csr_matrix
+from scipy.sparse import csr_matrix
 from sklearn.multioutput import MultiOutputRegressor
 
 import skforge
@@ -207,8 +207,7 @@ def test_rankers_and_models_without_a_kind_give_scores():
     ranker = train("Ranker", X, np.digitize(signal, [0, 1]), {"group_id": group})
     assert check(ranker, X).task == "ranking"
     base = cb.CatBoost({"loss_function": "Logloss", "iterations": 5, **QUIET})
-    base.fit(X, signal > 0)
-    assert check(base, X).task == "regression"
+    assert check(base.fit(X, signal > 0), X).task == "regression"
 
 
 def test_labels_above_a_threshold(tmp_path):
@@ -230,8 +229,7 @@ def test_shrunk_and_summed_models_and_those_that_go_on(tmp_path):
     check(more, X)
     more.shrink(7, 2)
     check(more, X)
-    summed = cb.sum_models([first, more], weights=[0.3, 1.7])
-    check(summed, X)
+    check(cb.sum_models([first, more], weights=[0.3, 1.7]), X)
     two = [train("Classifier", X, signal > at) for at in (0, 0.3)]
     summed = cb.sum_models(two, weights=[0.5, 0.5])
     check(summed, X)
@@ -371,16 +369,6 @@ def test_a_further_column_that_catboost_cannot_read(named, kind):
     with pytest.raises(cb.CatBoostError) as expected:
         model.predict(rows)
     assert refusal(cb.CatBoostError, fast.predict, rows) == str(expected.value)
-
-
-def test_wide_and_sparse_rows():
-    """``test_kinds.py`` compares all forms, of which the fast run has a part."""
-    X, y = make_rows(missing=0)
-    X[np.abs(X) < 0.3] = 0
-    model = train(X=X, y=y)
-    fast = plain(model).fit(X)
-    for rows in (np.repeat(X, 2, axis=1), X.tolist(), csr_matrix(X), csc_matrix(X)):
-        same_bits(fast.predict(rows), model.predict(rows))
 
 
 def test_frames_of_objects_are_numbers():

@@ -18,6 +18,7 @@ from skforge.exceptions import CompilerError, InvalidInputError
 from skforge.forest.reference import reference_leaves, reference_raw
 from skforge.outputs import mlas
 from skforge.tuning import Tuner
+from tests.comparing import saved
 from tests.onnx_models import (
     BLOCKED,
     MODES,
@@ -159,9 +160,8 @@ def test_wider_rows_in_every_form(tmp_path):
     path = tmp_path / "any.onnx"
     path.write_bytes(model.SerializeToString())
     fast = CompiledForest(path, tuning=Tuner(budget=0.2)).fit(rows)
-    skforge.save(fast, tmp_path / "any.skforge")
     sparse = np.nan_to_num(rows, posinf=9, neginf=-9) * (rows > 0)
-    for one in (fast, skforge.load(tmp_path / "any.skforge")):
+    for one in (fast, saved(fast, tmp_path)):
         assert_same_bits(one.predict(rows), expected)
         assert_same_bits(one.predict(pd.DataFrame(rows)), expected)
         for _ in range(6):

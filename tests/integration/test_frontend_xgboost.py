@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import pickle
 
 import numpy as np
 import pytest
 
-from skforge import CompiledForest, load, save
+from skforge import CompiledForest
 from skforge.exceptions import InvalidInputError, UnsupportedModelError
 from skforge.forest.reference import reference_raw
 from skforge.frontends import load_forest
 from skforge.frontends.xgboost.model import forest_from_document
 from tests.answers_of import apply_transform
+from tests.comparing import in_every_state, saved
 from tests.plain import plain
 from tests.unit.test_frontend_xgboost import VERSION, N, make_rows, same_bits
 from tests.unit.test_frontend_xgboost_files import DATA
@@ -116,14 +116,9 @@ def test_several_alphas_live_pickled_and_saved(kind, params, tmp_path):
     booster = model.get_booster()
     booster.save_model(tmp_path / "model.json")
     fast = plain(model).fit(X)
-    save(fast, tmp_path / "model.skforge")
-    for one in (
-        fast,
-        pickle.loads(pickle.dumps(fast)),
-        load(tmp_path / "model.skforge"),
-        plain(booster).fit(X),
-        plain(tmp_path / "model.json").fit(X),
-    ):
+    states = in_every_state(fast, tmp_path).values()
+    files = plain(booster).fit(X), plain(tmp_path / "model.json").fit(X)
+    for one in (*states, *files):
         for rows in (X, *[X[:1]] * 4):  # few rows have an entry in the end
             same_bits(one.predict(rows), model.predict(rows))
             margin = model.predict(rows, output_margin=True)
@@ -141,8 +136,7 @@ def test_what_releases_from_3_3_train(name, tmp_path):
     expected = np.load(DATA / "3.4.1.npz")
     X = expected["X"]
     fast = plain(DATA / f"3.4.1-{name}").fit(X)
-    save(fast, tmp_path / "model.skforge")
-    for one in (fast, load(tmp_path / "model.skforge")):
+    for one in (fast, saved(fast, tmp_path)):
         same_bits(one.predict_raw(X), expected[f"3.4.1-{name}:margin"])
         for n in (len(X), *[1] * 4):  # few rows have an entry in the end
             same_bits(one.predict(X[:n]), expected[f"3.4.1-{name}:value"][:n])

@@ -266,6 +266,8 @@ FLAGS = {
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", FLAGS)
 def test_booleans_are_taken_as_the_encoder_takes_them(name, tmp_path):
+    """Beside a gap polars makes objects of them, which it takes of every category."""
+    pl = pytest.importorskip("polars")
     numbers, taken = FLAGS[name]
     X, y = coded(numbers)
     frame = pd.DataFrame({"code": X[:, 0], "x": X[:, 1]})
@@ -277,6 +279,14 @@ def test_booleans_are_taken_as_the_encoder_takes_them(name, tmp_path):
     states = in_every_state(fast, tmp_path)
     for form in states.values():
         by_kernels(form, model, floats)  # scikit-learn makes floats of these
+    gap = pl.DataFrame({"code": [True, None, False], "x": X[:3, 1]})
+    for form in states.values():
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            by_kernels(form, model, [gap] * 3)
+        if not taken:  # although the form is known by now
+            with pytest.raises((ValueError, SourceNeededError)):
+                form.predict(gap[:1])
     for given in rows:
         if taken and "pyarrow" not in type(given).__module__:
             for form in states.values():
@@ -306,26 +316,6 @@ def test_arrays_of_booleans(taken, tmp_path):
     assert UNSEEN in said and refusal(ValueError, live.predict, flags) == said
     with pytest.raises(SourceNeededError):
         stored.predict(flags)
-
-
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("name", FLAGS)
-def test_booleans_of_which_one_is_missing(name, tmp_path):
-    """Polars makes objects of them, which the encoder takes; it refuses the others."""
-    pl = pytest.importorskip("polars")
-    numbers, taken = FLAGS[name]
-    X, y = coded(numbers)
-    frame = pd.DataFrame({"code": X[:, 0], "x": X[:, 1]})
-    model = HistGradientBoostingClassifier(max_iter=4, categorical_features=["code"])
-    fast = compiled(model.fit(frame, y), frame)
-    rows = pl.DataFrame({"code": [True, None, False], "x": X[:3, 1]})
-    for form in in_every_state(fast, tmp_path).values():
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            by_kernels(form, model, [rows] * 3)
-        if not taken:  # although the form is known by now
-            with pytest.raises((ValueError, SourceNeededError)):
-                form.predict(rows[:1])
 
 
 @pytest.mark.parametrize("dtype", [float, int])

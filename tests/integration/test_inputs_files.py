@@ -38,7 +38,7 @@ class Case:
     """A model, its Booster as XGBoost reads it from a file, and all our forms."""
 
     def __init__(self, kind, wrapped, folder):
-        self.names = NAMES[kind]
+        self.names, self.folder = NAMES[kind], folder
         self.frame = make_frame(self.names)
         y = self.frame["c"].cat.codes * 2 + self.frame["x"]
         settings = {"max_depth": 4, "tree_method": "hist", "nthread": 1}
@@ -177,10 +177,8 @@ def refusals(names):
     return found
 
 
-@pytest.mark.parametrize("kind", NAMES)
-def test_frames_that_model_files_refuse(kind, tmp_path):
-    case = Case(kind, True, tmp_path)
-    for rows, sentence in refusals(NAMES[kind]).values():
+def test_frames_that_model_files_refuse(case):
+    for rows, sentence in refusals(case.names).values():
         for form in ("json", "ubj", "json core", "ubj saved", "json dumped"):
             ask = case.forms[form].predict_raw
             assert refusal(InvalidInputError, ask, rows) == sentence
@@ -188,12 +186,10 @@ def test_frames_that_model_files_refuse(kind, tmp_path):
             case.forms["memory saved"].predict_raw(rows)
 
 
-@pytest.mark.parametrize("kind", NAMES)
-def test_new_categories_that_no_row_has_change_nothing_in_files(kind, tmp_path):
-    case = Case(kind, False, tmp_path)
+def test_new_categories_that_no_row_has_change_nothing_in_files(case):
     rows = make_frame(case.names, 1)
     expected = case.expected(rows)
-    more = [57] if kind == "integers" else ["a", "zz"]
+    more = [57] if isinstance(case.names[0], int) else ["a", "zz"]
     rows["c"] = rows["c"].cat.add_categories(more)
     for form in ("json", "json core", "ubj saved", "json dumped"):
         found = case.forms[form].predict_raw(rows)
@@ -204,9 +200,9 @@ def test_new_categories_that_no_row_has_change_nothing_in_files(kind, tmp_path):
         case.forms["memory"].predict_raw(rows)
 
 
-def test_category_dtype_is_refused_where_a_file_has_no_names(tmp_path):
-    case = Case("digits", True, tmp_path)
-    document = json.loads((tmp_path / "m.json").read_text())
+@pytest.mark.parametrize("case", [("digits", True)], indirect=True)
+def test_category_dtype_is_refused_where_a_file_has_no_names(case, tmp_path):
+    document = json.loads((case.folder / "m.json").read_text())
     del document["learner"]["gradient_booster"]["model"]["cats"]
     path = tmp_path / "old.json"
     path.write_text(json.dumps(document))

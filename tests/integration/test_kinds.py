@@ -361,49 +361,43 @@ def turn_of(name: str, state: str, half: int) -> int:
     return [*KINDS].index(name) + STATES.index(state) + 4 * half
 
 
-def cases(group: dict[str, Kind]) -> Any:
+def cases(group: dict[str, Kind], most: int) -> Any:
     """Return the marks of a test of kinds: each state has two parts of the forms."""
 
     def marked(test: Any) -> Any:
         test = pytest.mark.parametrize("half", [0, 1])(test)
         test = pytest.mark.parametrize("state", STATES)(test)
-        return pytest.mark.parametrize("name", group)(test)
+        return pytest.mark.sampled(most)(pytest.mark.parametrize("name", group)(test))
 
     return marked
 
 
-@pytest.mark.sampled(70)
-@cases(kinds.MODELS)
+@cases(kinds.MODELS, 70)
 def test_ensembles(name, state, half, elsewhere, tmp_path):
     compare(name, state, turn_of(name, state, half), elsewhere, tmp_path)
 
 
-@pytest.mark.sampled(24)
-@cases(kinds.WRAPPERS)
+@cases(kinds.WRAPPERS, 24)
 def test_wrappers(name, state, half, elsewhere, tmp_path):
     compare(name, state, turn_of(name, state, half), elsewhere, tmp_path)
 
 
-@pytest.mark.sampled(24)
-@cases(kinds_of_pipelines.PIPELINES)
+@cases(kinds_of_pipelines.PIPELINES, 24)
 def test_steps_that_fold(name, state, half, elsewhere, tmp_path):
     compare(name, state, turn_of(name, state, half), elsewhere, tmp_path)
 
 
-@pytest.mark.sampled(14)
-@cases(kinds_of_pipelines.STEPS)
+@cases(kinds_of_pipelines.STEPS, 14)
 def test_steps_in_their_library(name, state, half, elsewhere, tmp_path):
     compare(name, state, turn_of(name, state, half), elsewhere, tmp_path)
 
 
-@pytest.mark.sampled(9)
-@cases(kinds_of_pipelines.TEXTS)
+@cases(kinds_of_pipelines.TEXTS, 9)
 def test_texts(name, state, half, elsewhere, tmp_path):
     compare(name, state, turn_of(name, state, half), elsewhere, tmp_path)
 
 
-@pytest.mark.sampled(6)
-@cases(kinds_of_pipelines.MEMBERS)
+@cases(kinds_of_pipelines.MEMBERS, 6)
 def test_members(name, state, half, elsewhere, tmp_path):
     compare(name, state, turn_of(name, state, half), elsewhere, tmp_path)
 

@@ -57,6 +57,7 @@ from tests.comparing import refusal, saved
 from tests.kinds import CLASSIFIERS, ISOLATION, SCALER
 from tests.kinds import MODELS as MODEL_KINDS
 from tests.plain import plain
+from tests.sklearn_rows import same_bits as same
 
 pd = pytest.importorskip("pandas")
 
@@ -107,6 +108,7 @@ MODELS: dict[str, tuple[Any, Any]] = {
             "steps in their library": make_pipeline(PCA(2), FOREST),
         }.items()
     },
+    "one column": (DecisionTreeClassifier(max_depth=3), X[["age"]]),
     "texts by name": (encoded(), X_TEXT),
     "texts, steps": (encoded(PCA(3)), X_TEXT),
     **{
@@ -119,7 +121,7 @@ MODELS: dict[str, tuple[Any, Any]] = {
 def fitted(name: str) -> tuple[Any, Any, Any]:
     """Return a model, its compiled form and the frame of training."""
     model, frame = MODELS[name]
-    model = clone(model).fit(frame, y if frame is X else OF_CITY)
+    model = clone(model).fit(frame, OF_CITY if "city" in frame else y)
     fast = compiled(model, frame)
     if frame is X_CITY and not any(fast.forest_.category_names):
         pytest.skip("this XGBoost keeps no names of categories")
@@ -143,10 +145,6 @@ def compiled(model: Any, rows: Any = X) -> Any:
 def frame_of(rows: Any, columns: Any = NAMES) -> Any:
     rows = rows if isinstance(rows, list) else [rows]
     return pd.DataFrame(rows)[columns].astype(np.float64)
-
-
-def same(found: Any, wanted: Any) -> None:
-    np.testing.assert_array_equal(found, np.asarray(wanted), strict=True)
 
 
 def shapes(frame: Any) -> Iterator[tuple[Any, Any]]:
@@ -441,12 +439,7 @@ def test_dates_before_a_function_of_dates(alone: bool) -> None:
     model = make_pipeline(steps, FOREST).fit(frame, y)
     fast = compiled(model, frame)
     row = frame.iloc[0].to_dict()
-    for when in (
-        start,
-        start.to_pydatetime(),
-        start.to_datetime64(),
-        pd.NaT,
-    ):
+    for when in (start, start.to_pydatetime(), start.to_datetime64(), pd.NaT):
         given = {**row, "when": when}
         wanted = model.predict(pd.DataFrame([given]))
         same(fast.predict(given), wanted)
@@ -781,13 +774,6 @@ def test_boosters_and_files(tmp_path: Any) -> None:
         fast = compiled(given)
         same(fast.predict_proba(rows), wanted)
         same(fast.predict_proba(rows[1]), wanted[1:2])
-
-
-def test_one_column() -> None:
-    model = DecisionTreeClassifier(max_depth=3).fit(X[["age"]], y)
-    fast = compiled(model, X[["age"]])
-    for given, some in shapes(X[["age"]]):
-        same(fast.predict(given), model.predict(some))
 
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 1e39])

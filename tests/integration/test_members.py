@@ -12,14 +12,15 @@ import joblib
 import numpy as np
 import pytest
 from sklearn import ensemble
-from sklearn.base import clone
+from sklearn import preprocessing as pre
+from sklearn.base import clone, is_classifier
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.compose import ColumnTransformer
+from sklearn.compose import ColumnTransformer, make_column_transformer
 from sklearn.decomposition import PCA
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import FixedThresholdClassifier
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import make_pipeline, make_union
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
@@ -29,10 +30,21 @@ from skforge.exceptions import InvalidInputError, InvalidModelError, Verificatio
 from skforge.prediction.answers import described
 from skforge.sources.row_spec import row_spec
 from skforge.sources.wrappers import members as module
+from skforge.sources.wrappers.nodes import Threshold
+from tests.compared_calls import called, difference
 from tests.comparing import assert_alike
-from tests.kinds import BOOSTED, TWO, WIDTH, X
+from tests.kinds import BOOSTED, FOREST, PASSENGERS, TWO, WIDTH, X
 from tests.kinds import WORDS as NAMES
-from tests.kinds_of_pipelines import EXTREME, LIGHT, LINE, MEMBERS, SMALL, stack
+from tests.kinds_of_pipelines import (
+    EXTREME,
+    LAST,
+    LIGHT,
+    LINE,
+    MEMBERS,
+    SMALL,
+    TEXTS,
+    stack,
+)
 from tests.plain import plain
 from tests.sklearn_rows import same_bits as same
 
@@ -294,3 +306,149 @@ def test_a_column_of_missing_texts_is_one_of_texts(gap):
     expected = model.predict(rows)
     for given in ({"a": 0.5, "t": gap}, {"a": [0.5], "t": [gap]}):
         np.testing.assert_array_equal(fast.predict(given), expected)
+
+
+# ------------------------------------------------------------ wrappers behind steps
+
+xgb = pytest.importorskip("xgboost")
+lgb = pytest.importorskip("lightgbm")
+
+drawn = np.random.default_rng(0)
+ROWS = drawn.normal(size=(400, 3))
+SCORE = ROWS[:, 0] + ROWS[:, 1] / 2 + drawn.normal(size=400) * 0.3
+ABOVE = (SCORE > 0).astype(int)
+NEW = drawn.normal(size=(3000, 3))
+FRAME = pd.DataFrame(ROWS[:, :2], columns=["a", "b"]).assign(
+    t=drawn.choice(["x", "y", "z"], 400)
+)
+
+
+def trained_on(model: Any, rows: Any) -> Any:
+    """Return a clone of a model trained on rows."""
+    last = model.steps[-1][1] if hasattr(model, "steps") else model
+    return clone(model).fit(rows, ABOVE if is_classifier(last) else SCORE)
+
+
+def assert_close(fast: Any, model: Any, rows: Any) -> None:
+    for method in ("predict", "predict_proba", "decision_function"):
+        if not hasattr(model, method):
+            continue
+        found, expected = getattr(fast, method)(rows), getattr(model, method)(rows)
+        if method == "predict" and hasattr(model, "predict_proba"):
+            # labels of ties may differ where sums are off
+            sure = np.abs(model.predict_proba(rows)[:, 1] - 0.5) > 1e-6
+            np.testing.assert_array_equal(found[sure], expected[sure])
+        else:
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("reduction", ["fast", "reproducible"])
+@pytest.mark.parametrize("wrapper", ["tuned", "calibrated", "mean", "target"])
+def test_and_so_it_does_where_sums_may_be_off(wrapper: str, reduction: str) -> None:
+    model = trained_on(make_pipeline(PCA(2), LAST[wrapper][0]), ROWS)
+    fast = plain(model, reduction=reduction).fit(ROWS)
+    assert_close(fast, model, NEW)
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("method", ["isotonic", "sigmoid"])
+@pytest.mark.parametrize("reduction", ["fast", "reproducible"])
+def test_sums_that_may_be_off_are_no_mistake(reduction: str, method: str) -> None:
+    """Each member has its own codes of numbers; a drawn row is none for the others."""
+    rows, new = np.round(ROWS[:120, :2], 1), np.round(NEW[:, :2], 1)
+    inside = make_pipeline(pre.TargetEncoder(cv=3), FOREST)
+    model = CalibratedClassifierCV(inside, method=method, cv=2).fit(rows, ABOVE[:120])
+    fast = plain(model, reduction=reduction).fit(rows)
+    assert (fast.predict(new) != model.predict(new)).mean() < 0.01
+
+
+def test_frames_of_several_dtypes_are_no_mistake_where_sums_may_be_off() -> None:
+    """A forest of their own reads them, and not the one that is compared first."""
+    rows = FRAME.astype({"b": np.float32})
+    steps = make_column_transformer(
+        (pre.OneHotEncoder(), ["t"]), (pre.StandardScaler(), ["a", "b"])
+    )
+    booster = xgb.XGBClassifier(n_estimators=20, max_depth=3)
+    calibrated = CalibratedClassifierCV(booster, method="isotonic", cv=2)
+    model = make_pipeline(steps, calibrated).fit(rows, ABOVE)
+    fast = plain(model, reduction="reproducible").fit(rows)
+    assert_close(fast, model, rows)
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("behind", [True, False])
+@pytest.mark.parametrize("reduction", ["exact", "fast", "reproducible"])
+@pytest.mark.parametrize("n_rows", [0, 400])
+def test_a_wrong_rule_is_found(
+    n_rows: int, reduction: str, behind: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = [PCA(2)] if behind else []
+    wrapper = FixedThresholdClassifier(FOREST, threshold=0.7)
+    model = trained_on(make_pipeline(*first, wrapper), ROWS)
+
+    def ignores(self: Any, method: str, raw: Any) -> Any:
+        return self.members[0].answer(method, raw)
+
+    monkeypatch.setattr(Threshold, "answer", ignores)
+    with pytest.raises(VerificationError, match=r"row \d+ .*: predict gives"):
+        plain(model, reduction=reduction).fit(ROWS[:n_rows])
+
+
+def test_a_change_of_a_wrapper_around_steps_is_noticed() -> None:
+    model = TEXTS["fixed around texts"].fitted()
+    fast = plain(model).fit(PASSENGERS)
+    fast.predict(PASSENGERS)
+    pickle.dumps(fast)
+    model.threshold = 0.1
+    with pytest.raises(InvalidModelError, match="has changed since it was compiled"):
+        pickle.dumps(fast)
+
+
+def test_the_wrapper_s_error_comes_before_those_of_the_steps_inside() -> None:
+    """CalibratedClassifierCV counts rows first; a number and a lazy frame have none."""
+    model = TEXTS["calibrated around texts"].fitted()
+    fast = plain(model).fit(PASSENGERS)
+    for rows in (
+        3.5,
+        None,
+        pytest.importorskip("polars").from_pandas(PASSENGERS).lazy(),
+    ):
+        assert difference(fast.predict, model.predict, rows) == ""
+        assert called(fast.predict, rows)[1].startswith("TypeError: Expected sequence")
+
+
+def test_raw_scores_of_rows_that_members_read_apart() -> None:
+    boosting = ensemble.GradientBoostingRegressor(n_estimators=3)
+    histogram = ensemble.HistGradientBoostingRegressor(max_iter=3)
+    model = ensemble.VotingRegressor([("a", boosting), ("b", histogram)]).fit(
+        ROWS, SCORE
+    )
+    fast = plain(model).fit(ROWS)
+    whole = np.abs(NEW[:9]).astype(np.uint64)
+    for rows in (NEW[:9].astype(object), NEW[:9].astype(">f8"), whole):
+        expected = fast.predict_raw(rows.astype(float))
+        np.testing.assert_array_equal(fast.predict_raw(rows), expected, strict=True)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_raw_scores_of_no_rows(several: bool) -> None:
+    """XGBoost takes them."""
+    first = xgb.XGBRegressor(n_estimators=3)
+    second = xgb.XGBRegressor(n_estimators=3, objective="reg:absoluteerror")
+    members = [("a", first), ("b", second if several else first)]
+    model = ensemble.VotingRegressor(members).fit(ROWS, SCORE)
+    fast = plain(model).fit(ROWS)
+    assert fast.predict_raw(ROWS[:0]).shape == (0, 2)
+    assert fast.predict_raw(ROWS[:0]).dtype == fast.predict_raw(ROWS[:1]).dtype
+
+
+def test_frames_that_only_their_columns_show_how_to_read() -> None:
+    """Of polars frames, LightGBM's adapter knows each column, not how to cast all."""
+    pytest.importorskip("polars")
+    light = lgb.LGBMClassifier(n_estimators=8, min_child_samples=2, verbose=-1)
+    steps = make_union(PCA(1), "passthrough").set_output(transform="polars")
+    model = make_pipeline(steps, light).fit(FRAME[["a", "b"]], ABOVE)
+    fast = plain(model, reduction="reproducible").fit(FRAME[["a", "b"]])
+    new = pd.DataFrame(NEW[:, :2], columns=["a", "b"])
+    np.testing.assert_array_equal(fast.predict(new), model.predict(new))

@@ -9,6 +9,7 @@ import sys
 import threading
 import types
 import warnings
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,7 @@ from tests import kinds, kinds_of_pipelines
 from tests.noted import calls_of
 from tests.plain import plain
 from tests.programs import run_python
+from tests.sklearn_rows import same_bits as same
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(300, 6)).astype(np.float32)
@@ -74,11 +76,6 @@ def loaded(path: Path, *methods: str, rows: Any = X[:1]) -> Any:
 
 def is_ready(model: Any) -> bool:
     return type(model) is ReadyForest
-
-
-def same(found: Any, wanted: Any) -> None:
-    assert found.dtype == wanted.dtype and found.shape == wanted.shape
-    np.testing.assert_array_equal(found, wanted)
 
 
 MODELS: dict[str, Any] = {
@@ -585,37 +582,40 @@ def test_an_overwritten_file_does_not_matter_once_it_is_loaded(tmp_path: Path) -
 # ------------------------------------------------------------ the cache
 
 
-def test_kernels_and_entries_are_the_ones_that_were_compared(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SKFORGE_CHECK", "off")  # save would make more kernels
-    other = RandomForestClassifier(7, max_depth=5, random_state=9).fit(X, 1 - Y)
-    plain(other).fit(X)
-    (foreign,) = (folder / "kernels").iterdir()
-    content = stored_kernels.find(foreign.name)
-    foreign.unlink()
-    path = saved(FOREST.fit(X, Y), tmp_path)
-    loaded(path)
-    (own,) = (folder / "kernels").iterdir()
-    assert content is not None and stored_kernels.add(own.name, content)
-    with pytest.raises(skforge.exceptions.VerificationError):
-        skforge.load(path).predict_proba(X[:1])
-
-
-def test_a_kernel_that_is_replaced_before_the_note_is_not_noted(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def replace(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Return what puts another model's kernel in place of the only one."""
     monkeypatch.setenv("SKFORGE_CHECK", "off")  # save would make more kernels
     plain(RandomForestClassifier(7, max_depth=5, random_state=9).fit(X, 1 - Y)).fit(X)
     (foreign,) = (folder / "kernels").iterdir()
     content = stored_kernels.find(foreign.name)
     assert content is not None
     foreign.unlink()
+
+    def replaced() -> None:
+        (own,) = (folder / "kernels").iterdir()
+        assert stored_kernels.add(own.name, content)
+
+    return replaced
+
+
+def test_kernels_and_entries_are_the_ones_that_were_compared(
+    replace: Any, tmp_path: Path
+) -> None:
+    path = saved(FOREST.fit(X, Y), tmp_path)
+    loaded(path)
+    replace()
+    with pytest.raises(skforge.exceptions.VerificationError):
+        skforge.load(path).predict_proba(X[:1])
+
+
+def test_a_kernel_that_is_replaced_before_the_note_is_not_noted(
+    replace: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path, honest = saved(FOREST.fit(X, Y), tmp_path), note.Note.__call__
 
     def late(self: Any, predictor: Any, method: str) -> None:
-        (own,) = (folder / "kernels").iterdir()
-        assert stored_kernels.add(own.name, content)
+        replace()
         honest(self, predictor, method)
 
     monkeypatch.setattr(note.Note, "__call__", late)

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.compose import make_column_transformer
-from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import (
@@ -21,8 +21,10 @@ from sklearn.preprocessing import (
 from sklearn.tree import DecisionTreeClassifier
 
 import skforge
-from skforge.exceptions import InvalidInputError, SourceNeededError
+from skforge.exceptions import SourceNeededError
 from skforge.runtime.mappings import Mappings
+from tests.comparing import refusal
+from tests.kinds import MODELS as KINDS
 from tests.plain import plain
 
 pd = pytest.importorskip("pandas")
@@ -58,31 +60,26 @@ def pipeline(encoder: Any, scaler: Any) -> Any:
     )
 
 
+CODED = X.assign(city=X["city"].astype("category"))
+MODELS: dict[str, tuple[Any, Any]] = {
+    **{name: (pipeline(one, SimpleImputer()), X) for name, one in ENCODERS.items()},
+    "scaled": (pipeline(ENCODERS["one-hot"], StandardScaler()), X),
+    **{
+        name: (KINDS[f"{name} of categories"].model, CODED)
+        for name in ("hist", "lightgbm", "xgboost")
+    },
+}
+
+
 def model(kind: str) -> Any:
-    return skforge.load(saved(kind))
-
-
-def stored(model: Any, frame: Any) -> bytes:
-    file = io.BytesIO()
-    skforge.save(plain(model.fit(frame, Y)).fit(frame), file)
-    return file.getvalue()
+    return skforge.load(stored(kind))
 
 
 @cache
-def saved(kind: str) -> bytes:
-    if kind in ENCODERS:
-        return stored(pipeline(ENCODERS[kind], SimpleImputer()), X)
-    if kind == "scaled":
-        return stored(pipeline(ENCODERS["one-hot"], StandardScaler()), X)
-    frame = X.assign(city=X["city"].astype("category"))
-    if kind == "histograms":
-        found = HistGradientBoostingClassifier(max_iter=5)
-        return stored(found.set_params(categorical_features="from_dtype"), frame)
-    if kind == "lightgbm":
-        lightgbm = pytest.importorskip("lightgbm")
-        return stored(lightgbm.LGBMClassifier(n_estimators=5, verbose=-1), frame)
-    xgboost = pytest.importorskip("xgboost")
-    return stored(xgboost.XGBClassifier(n_estimators=5, enable_categorical=True), frame)
+def stored(kind: str) -> bytes:
+    (model, frame), file = MODELS[kind], io.BytesIO()
+    skforge.save(plain(clone(model).fit(frame, Y)).fit(frame), file)
+    return file.getvalue()
 
 
 def forms(column: str, value: Any) -> list[Any]:
@@ -97,9 +94,7 @@ def asked(fast: Any, rows: Any) -> Any:
         return error
 
 
-@pytest.mark.parametrize(
-    "kind", [*ENCODERS, "scaled", "histograms", "lightgbm", "xgboost"]
-)
+@pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.filterwarnings("ignore")
 def test_what_is_refused_by_hand_is_refused_as_a_frame(kind, monkeypatch):
     by_hand, by_frame = model(kind), model(kind)
@@ -115,58 +110,33 @@ def test_what_is_refused_by_hand_is_refused_as_a_frame(kind, monkeypatch):
             assert answer == expected, (column, value)
 
 
-@pytest.mark.parametrize(
-    ("kind", "column", "value", "text"),
-    [
-        (
-            "one-hot",
-            "city",
-            7,
-            "'city' of WHERE is 7; training had texts there. Pass a text, or None if "
-            "it is missing.",
-        ),
-        (
-            "ordinal",
-            "city",
-            b"Ulm",
-            "'city' of WHERE is b'Ulm'; training had texts there. Pass a text, or None "
-            "if it is missing.",
-        ),
-        (
-            "xgboost",
-            "city",
-            "Rom",
-            "'city' of WHERE is 'Rom', which training did not have. Pass a text that "
-            "it had, or None if it is missing.",
-        ),
-        (
-            "one-hot",
-            "age",
-            -np.inf,
-            "'age' of WHERE is -inf; the model takes finite numbers there.",
-        ),
-        (
-            "scaled",
-            "age",
-            1e300,
-            "'age' of WHERE is 1e+300; the model takes no numbers of this size there.",
-        ),
-    ],
-)
+TEXTS = "training had texts there. Pass a text, or None if it is missing."
+TOLD = [
+    ("one-hot", "city", 7, f"7; {TEXTS}"),
+    ("ordinal", "city", b"Ulm", f"b'Ulm'; {TEXTS}"),
+    (
+        *("xgboost", "city", "Rom"),
+        "'Rom', which training did not have. Pass a text that it had, or None if it is "
+        "missing.",
+    ),
+    ("one-hot", "age", -np.inf, "-inf; the model takes finite numbers there."),
+    (
+        *("scaled", "age", 1e300),
+        "1e+300; the model takes no numbers of this size there.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "column", "value", "text"), TOLD)
 def test_the_error_names_key_and_value_without_a_frame(
     kind, column, value, text, monkeypatch
 ):
     fast = model(kind)
     expected = fast.predict_proba(GOOD)
-
-    def no_frame(*how):
-        raise InvalidInputError("a frame")
-
-    monkeypatch.setattr(Mappings, "frame", no_frame)
+    monkeypatch.setattr(Mappings, "frame", None)
     for rows, where in zip(
         forms(column, value), ("the row", "row 1", "row 1"), strict=True
     ):
-        with pytest.raises(SourceNeededError) as error:
-            fast.predict_proba(rows)
-        assert str(error.value) == text.replace("WHERE", where)
+        said = refusal(SourceNeededError, fast.predict_proba, rows)
+        assert said == f"{column!r} of {where} is {text}"
     np.testing.assert_array_equal(fast.predict_proba(GOOD), expected)
