@@ -32,9 +32,11 @@ from tests.kinds import (
     FOREST,
     HIST,
     ISOLATION,
+    MODELS,
     OFFERED,
     REGRESSORS,
     SCALER,
+    WRAPPERS,
     Kind,
     X,
     soft,
@@ -99,8 +101,6 @@ TRANSFORMERS: dict[str, Any] = {
         "passthrough", pre.StandardScaler(), pre.MinMaxScaler((5, 6))
     ),
 }
-#: Those that make intervals of numbers, which a forest by itself cannot hold.
-CODED = ("bins-one-hot", "bins-one-hot-dense", "imputer-number")
 #: Those that accept missing values.
 TAKE_NAN = [
     name
@@ -595,3 +595,6 @@ MEMBERS: dict[str, Kind] = {
 MEMBERS["stack inside, of a frame"] = Kind(
     MEMBERS["stack inside"].model, "three names", "frame", stored=False, asks=OFFERED
 )
+
+#: Kinds of all tables.
+EVERY = {**MODELS, **WRAPPERS, **PIPELINES, **STEPS, **TEXTS, **MEMBERS}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pickle
 import struct
-import subprocess
 import sys
 import zlib
 
@@ -17,7 +16,6 @@ from sklearn.frozen import FrozenEstimator
 
 import skforge
 from skforge import compile_forest
-from skforge.cli.main import app
 from skforge.engine import hashing
 from skforge.exceptions import (
     InvalidInputError,
@@ -36,6 +34,7 @@ from skforge.rows import hashed_rows
 from tests import random_categories
 from tests.comparing import saved
 from tests.plain import plain
+from tests.programs import command, run_python
 from tests.sklearn_rows import same_bits
 
 cb = pytest.importorskip("catboost")
@@ -509,56 +508,51 @@ fast = skforge.load("m.skforge")
 rows = json.load(open("rows.json"))
 print(json.dumps([fast.predict_proba(rows).tolist(), fast.predict(rows).tolist()]))
 """
-    how = {"cwd": tmp_path, "capture_output": True, "text": True}
-    made = subprocess.run([sys.executable, "-c", code], **how)
-    assert not made.returncode, made.stderr
+    made = run_python(code, cwd=tmp_path)
     rows = pd.DataFrame(json.loads((tmp_path / "rows.json").read_text()))
     wanted = [model.predict_proba(rows).tolist(), model.predict(rows).tolist()]
-    assert json.loads(made.stdout) == wanted
+    assert json.loads(made) == wanted
 
 
-def run(call):
-    """Return the exit code of a command, run in this process."""
-    with pytest.raises(SystemExit) as ended:
-        app(call, prog_name="skforge")
-    return ended.value.code
+def written(frame, folder, kind="csv"):
+    path = folder / f"rows.{kind}"
+    getattr(frame, f"to_{kind}")(path, **({"index": False} if kind == "csv" else {}))
+    return path
+
+
+def predicted(capsys, model, frame, folder, kind="csv"):
+    """Return how ``predict`` ends of a model's file and rows of a kind."""
+    model.save_model(folder / "m.cbm")
+    rows, out = written(frame, folder, kind), folder / "out.npy"
+    code, _, said = command(capsys, "predict", folder / "m.cbm", rows, "-o", out)
+    return code, " ".join(said.split())
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "feather"])
-def test_rows_of_files_and_tables(kind, tmp_path):
+def test_rows_of_files_and_tables(kind, tmp_path, capsys):
     frame, y = make_frame()
     model = train(frame=frame, y=y, max_ctr_complexity=2)
-    model.save_model(tmp_path / "m.cbm")
-    path = tmp_path / f"rows.{kind}"
-    getattr(frame, f"to_{kind}")(path, **({"index": False} if kind == "csv" else {}))
-    out = tmp_path / "out.npy"
-    call = ["predict", str(tmp_path / "m.cbm"), str(path), "-o", str(out)]
-    assert run(call) == 0
-    np.testing.assert_array_equal(np.load(out), model.predict(frame))
+    assert predicted(capsys, model, frame, tmp_path, kind)[0] == 0
+    same_bits(np.load(tmp_path / "out.npy"), model.predict(frame))
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_a_wrapper_takes_its_members_categories_of_files(kind, tmp_path):
+def test_a_wrapper_takes_its_members_categories_of_files(kind, tmp_path, capsys):
     frame, y = make_frame(100)
     inner = train("Classifier", frame, y > 2, iterations=3)
     model = CalibratedClassifierCV(FrozenEstimator(inner), cv=2).fit(frame, y > 2)
     joblib.dump(model, tmp_path / "m.joblib")
     skforge.save(plain(model).fit(frame), tmp_path / "m.skforge")
-    path = tmp_path / f"rows.{kind}"
-    getattr(frame, f"to_{kind}")(path, index=False)
-    files = [str(tmp_path / "m.skforge"), "--model", str(tmp_path / "m.joblib")]
-    assert run(["verify", *files, "--data", str(path)]) == 0
+    call = "verify", tmp_path / "m.skforge", "--model", tmp_path / "m.joblib", "--data"
+    assert command(capsys, *call, written(frame, tmp_path, kind))[0] == 0
 
 
 def test_a_file_with_a_missing_category_is_refused(tmp_path, capsys):
     frame, y = make_frame(100)
-    train(frame=frame, y=y).save_model(tmp_path / "m.cbm")
+    model = train(frame=frame, y=y)
     frame.loc[7, "city"] = None
-    frame.to_parquet(tmp_path / "rows.parquet")
-    call = ["predict", str(tmp_path / "m.cbm"), str(tmp_path / "rows.parquet")]
-    assert run(call)
-    said = " ".join(capsys.readouterr().err.split())
-    assert "row 8 of column 'city' has None" in said
+    code, said = predicted(capsys, model, frame, tmp_path, "parquet")
+    assert code and "row 8 of column 'city' has None" in said
 
 
 def test_random_models_and_rows():
@@ -612,13 +606,8 @@ def test_booleans_of_csv_are_read_if_they_were_texts(tmp_path, texts, capsys):
     frame["flag"] = frame["flag"] == "yes"
     y = y + 2 * frame["flag"]  # so that the model tests it
     frame["flag"] = frame["flag"].astype(str) if texts else frame["flag"]
-    train(frame=frame, y=y).save_model(tmp_path / "m.cbm")
-    frame.to_csv(tmp_path / "rows.csv", index=False)
-    call = ["predict", str(tmp_path / "m.cbm"), str(tmp_path / "rows.csv")]
-    assert bool(run(call)) != texts
-    if not texts:
-        said = capsys.readouterr().err
-        assert "has the texts True and False" in " ".join(said.split())
+    code, said = predicted(capsys, train(frame=frame, y=y), frame, tmp_path)
+    assert bool(code) == ("has the texts True and False" in said) != texts
 
 
 def test_stored_keys_are_packed_and_damage_is_refused(content):

@@ -140,7 +140,7 @@ def test_column_transformers_with_frames():
     assert np.array_equal(ours[-1].feature_names_in_, bare[-1].feature_names_in_)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "wrap",
     [
@@ -151,22 +151,15 @@ def test_column_transformers_with_frames():
         lambda model: StackingClassifier(
             [("a", model)], final_estimator=LogisticRegression(), cv=2
         ),
+        lambda model: CalibratedClassifierCV(FrozenEstimator(model.fit(X, Y))),
     ],
-    ids=["calibrated", "tuned", "fixed", "voting", "stacking"],
+    ids=["calibrated", "tuned", "fixed", "voting", "stacking", "frozen"],
 )
 def test_meta_classifiers(wrap):
     ours, bare = wrap(plain(forest())).fit(X, Y), wrap(forest()).fit(X, Y)
     assert np.array_equal(ours.predict(X), bare.predict(X))
     if hasattr(bare, "predict_proba"):
         assert np.array_equal(ours.predict_proba(X), bare.predict_proba(X))
-
-
-def test_calibration_of_a_frozen_compiled_forest():
-    source = forest().fit(X, Y)
-    compiled = plain(source).fit(X)
-    ours = CalibratedClassifierCV(FrozenEstimator(compiled)).fit(X, Y)
-    bare = CalibratedClassifierCV(FrozenEstimator(source)).fit(X, Y)
-    assert np.array_equal(ours.predict_proba(X), bare.predict_proba(X))
 
 
 def test_meta_regressors():

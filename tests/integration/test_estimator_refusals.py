@@ -24,7 +24,7 @@ from sklearn.utils import get_tags
 import skforge
 from skforge import CompiledForest, UnsupportedModelError, load_forest
 from skforge.exceptions import InvalidInputError, InvalidModelError
-from tests.comparing import saved
+from tests.comparing import refusal, saved
 from tests.plain import plain
 
 xgb = pytest.importorskip("xgboost")
@@ -239,10 +239,9 @@ def test_it_is_refused_before_it_is_trained(kind, trained):
 def test_nobody_with_a_fitted_model_is_told_to_fit_it():
     for model in (svm.SVC(), e.StackingClassifier([("a", svm.SVC())])):
         fitted = model.fit(X, Y)
-        assert "fitted" not in message(lambda: load_forest(fitted))  # noqa: B023
-        assert "fitted" not in message(
-            lambda: CompiledForest(fitted).fit(X)  # noqa: B023
-        )
+        assert "fitted" not in refusal(UnsupportedModelError, load_forest, fitted)
+        fit = CompiledForest(fitted).fit
+        assert "fitted" not in refusal(UnsupportedModelError, fit, X)
 
 
 def test_parameters_that_are_no_refusal():

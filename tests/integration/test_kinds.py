@@ -347,14 +347,7 @@ def refused_of(name: str) -> set[str]:
 #: Pipelines whose kernels read texts and numbers in all forms of tables.
 ENCODED = [name for name in kinds_of_pipelines.TEXTS if "texts, " in name]
 ENCODED += ["threshold of texts", "calibrated texts", "votes of texts"]
-KINDS = {
-    **kinds.MODELS,
-    **kinds.WRAPPERS,
-    **kinds_of_pipelines.PIPELINES,
-    **kinds_of_pipelines.STEPS,
-    **kinds_of_pipelines.TEXTS,
-    **kinds_of_pipelines.MEMBERS,
-}
+KINDS = kinds_of_pipelines.EVERY
 
 
 def turn_of(name: str, state: str, half: int) -> int:

@@ -18,22 +18,15 @@ import pytest
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 from skforge.prediction.predictor import ForestPredictor
-from tests import forms, kinds, kinds_of_pipelines
+from tests import forms, kinds
 from tests.compared_calls import Call, apart, called
 from tests.comparing import assert_alike, saved
+from tests.kinds_of_pipelines import EVERY
 from tests.plain import plain
 from tests.reliability.planting import Edit, planted
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.doors]
 
-EVERY = {
-    **kinds.MODELS,
-    **kinds.WRAPPERS,
-    **kinds_of_pipelines.PIPELINES,
-    **kinds_of_pipelines.TEXTS,
-    **kinds_of_pipelines.STEPS,
-    **kinds_of_pipelines.MEMBERS,
-}
 #: One kind or two of each adapter, reader and rule of names.
 KINDS = (
     *("forest of three", "forest of a frame", "gb of odd", "bagging of three names"),

@@ -23,15 +23,14 @@ from sklearn.ensemble import (
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, OneHotEncoder
-from typer.testing import CliRunner
 
 import skforge
-from skforge import CompiledForest, load_forest
-from skforge.cli.main import app
+from skforge import load_forest
 from skforge.exceptions import InvalidInputError, PerformanceWarning, SourceNeededError
 from skforge.rows.prepare import prepare_rows
 from tests.comparing import assert_alike, in_every_state, refusal, saved
 from tests.plain import plain
+from tests.programs import command
 
 lgb = pytest.importorskip("lightgbm")
 pd = pytest.importorskip("pandas")
@@ -191,7 +190,7 @@ def test_plain_numbers_in_place_of_categories_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["ordered numbers", "a number in place"])
-def test_polars_and_the_command_line_read_values(name, tmp_path):
+def test_polars_and_the_command_line_read_values(name, tmp_path, capsys):
     pl = pytest.importorskip("polars")
     from skforge.polars import predict
 
@@ -205,15 +204,13 @@ def test_polars_and_the_command_line_read_values(name, tmp_path):
     pd.DataFrame(columns).to_csv(tmp_path / "rows.csv", index=False)
     for source in (path, text):
         out = tmp_path / "out.npy"
-        call = ["predict", str(source), str(tmp_path / "rows.csv"), "-o", str(out)]
-        ran = CliRunner().invoke(app, call)
+        call = "predict", source, tmp_path / "rows.csv", "-o", out
+        code, _, said = command(capsys, *call)
         if source is text and name == "a number in place":
-            assert ran.exit_code == 2
-            said = " ".join(ran.output.split())
             why = "error: rows.csv cannot be read as rows of the model:"
-            assert said == f"{why} {UNPLACED}"
+            assert (code, " ".join(said.split())) == (2, f"{why} {UNPLACED}")
         else:
-            assert ran.exit_code == 0, ran.output
+            assert code == 0, said
             assert np.array_equal(np.load(out), model.predict(frame))
             out.unlink()
 
@@ -365,7 +362,7 @@ def test_categories_are_found_by_name(model, file):
         categories=["new", "grey", "red", "blue", "green"],
     )
     other["code"] = other["code"].cat.reorder_categories([20, 30, 10])
-    fast = CompiledForest(str(file)).fit(make_frame())
+    fast = plain(str(file)).fit(make_frame())
     expected = model.predict(other)
     assert (fast.predict(other) == expected).all()
     wrong = other.assign(

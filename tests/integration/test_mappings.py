@@ -190,14 +190,6 @@ def test_no_rows(trio: Any) -> None:
         assert not apart(called(fast.predict, columns), wanted, columns)
 
 
-def test_defaults_are_not_asked(fast: Any) -> None:
-    row = defaultdict(float, {"age": 1.0})
-    for given in (row, [row]):
-        with pytest.raises(InvalidInputError, match="has no 'income'"):
-            fast.predict(given)
-    assert dict(row) == {"age": 1.0}
-
-
 # ------------------------------------------------------------ errors
 
 ROW = X.iloc[0].to_dict()
@@ -212,6 +204,11 @@ ERRORS: dict[str, tuple[Any, str]] = {
     "all absent": (
         {},
         f"the row has no 'age', 'income', 'height', 'visits', 'score'. {GIVE}",
+    ),
+    "absent, not by default": (defaultdict(float, CAPITAL), f"the row {ABSENT}"),
+    "absent in a list, not by default": (
+        [defaultdict(float, one) for one in (ROW, CAPITAL)],
+        f"row 1 {ABSENT}",
     ),
     "absent columns": (
         {"age": [1, 2], "visit": [3, 4]},

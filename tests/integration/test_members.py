@@ -31,20 +31,12 @@ from skforge.prediction.answers import described
 from skforge.sources.row_spec import row_spec
 from skforge.sources.wrappers import members as module
 from skforge.sources.wrappers.nodes import Threshold
+from tests import kinds
 from tests.compared_calls import called, difference
 from tests.comparing import assert_alike
 from tests.kinds import BOOSTED, FOREST, PASSENGERS, TWO, WIDTH, X
 from tests.kinds import WORDS as NAMES
-from tests.kinds_of_pipelines import (
-    EXTREME,
-    LAST,
-    LIGHT,
-    LINE,
-    MEMBERS,
-    SMALL,
-    TEXTS,
-    stack,
-)
+from tests.kinds_of_pipelines import EVERY, EXTREME, LAST, LIGHT, LINE, SMALL, stack
 from tests.plain import plain
 from tests.sklearn_rows import same_bits as same
 
@@ -65,7 +57,7 @@ def fitted(name: str) -> Any:
 @cache
 def trained(name: str) -> bytes:
     with joblib.parallel_config("threading"):
-        return pickle.dumps(MEMBERS[name].fitted())
+        return pickle.dumps(EVERY[name].fitted())
 
 
 def test_members_that_were_fitted_before() -> None:
@@ -164,7 +156,7 @@ def test_what_is_shown() -> None:
 
 
 def test_unfitted_models_are_trained_and_cloned() -> None:
-    model, y = MEMBERS["stack"].model, NAMES
+    model, y = EVERY["stack"].model, NAMES
     fast = plain(model, prefit=False).fit(X, y)
     check(fast, clone(model).fit(X, y))
     assert fast.score(X, y) == fast.estimator_.score(X, y)
@@ -228,20 +220,25 @@ def test_members_that_are_compiled_already() -> None:
     check(fast, model)
 
 
-CHANGES: dict[str, Any] = {
-    "replaced": lambda model: model.estimators_.__setitem__(0, BOOSTED),
-    "trained again": lambda model: model.estimators_[0].fit(X, TWO),
-    "another end": lambda model: setattr(model, "final_estimator_", LINE),
+CHANGES: dict[str, tuple[str, Any]] = {
+    "replaced": ("stack", lambda model: model.estimators_.__setitem__(0, BOOSTED)),
+    "trained again": ("stack", lambda model: model.estimators_[0].fit(X, TWO)),
+    "another end": ("stack", lambda model: setattr(model, "final_estimator_", LINE)),
+    "around steps": (
+        "fixed around texts",
+        lambda model: setattr(model, "threshold", 0.1),
+    ),
 }
 
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_changes_are_noticed(change: Any) -> None:
-    model = fitted("stack")
-    fast = plain(model).fit(X)
-    fast.predict(X)
+    name, changed = CHANGES[change]
+    model, rows = fitted(name), kinds.ROWS[EVERY[name].on]
+    fast = plain(model).fit(rows)
+    fast.predict(rows)
     pickle.dumps(fast)
-    CHANGES[change](model)
+    changed(model)
     with pytest.raises(InvalidModelError, match="has changed since it was compiled"):
         pickle.dumps(fast)
 
@@ -395,19 +392,9 @@ def test_a_wrong_rule_is_found(
         plain(model, reduction=reduction).fit(ROWS[:n_rows])
 
 
-def test_a_change_of_a_wrapper_around_steps_is_noticed() -> None:
-    model = TEXTS["fixed around texts"].fitted()
-    fast = plain(model).fit(PASSENGERS)
-    fast.predict(PASSENGERS)
-    pickle.dumps(fast)
-    model.threshold = 0.1
-    with pytest.raises(InvalidModelError, match="has changed since it was compiled"):
-        pickle.dumps(fast)
-
-
 def test_the_wrapper_s_error_comes_before_those_of_the_steps_inside() -> None:
     """CalibratedClassifierCV counts rows first; a number and a lazy frame have none."""
-    model = TEXTS["calibrated around texts"].fitted()
+    model = fitted("calibrated around texts")
     fast = plain(model).fit(PASSENGERS)
     for rows in (
         3.5,

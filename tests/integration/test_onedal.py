@@ -392,30 +392,21 @@ class Halved(ForestClassifier):
 
 
 @pytest.mark.skipif(find_spec("sklearnex") is None, reason="needs scikit-learn-intelex")
-@pytest.mark.parametrize("kind", ["RandomForestRegressor", "ExtraTreesRegressor"])
-def test_models_of_the_library(kind: str) -> None:
+@pytest.mark.parametrize("n_classes", [0, 2, 38])
+@pytest.mark.parametrize("kind", ["RandomForest", "ExtraTrees"])
+def test_models_of_the_library(kind: str, n_classes: int) -> None:
     from sklearnex import ensemble
 
-    n = 900  # whose 150 trees are several blocks where the cache is small
-    X = rng.normal(size=(n, 4))
-    wanted = getattr(ensemble, kind)(150, random_state=0).fit(X, X[:, 0] ** 3)
-    fast = plain(wanted).fit(X)
-    copied = pickle.loads(pickle.dumps(fast))
-    for rows in (X, X[:1], X.astype(np.float32), X[:1].astype(np.float32), X * 2):
-        assert same(fast, wanted, rows)
-        assert same(copied, wanted, rows)
-
-
-@pytest.mark.skipif(find_spec("sklearnex") is None, reason="needs scikit-learn-intelex")
-@pytest.mark.parametrize("kind", ["RandomForestClassifier", "ExtraTreesClassifier"])
-@pytest.mark.parametrize("n_classes", [2, 38])
-def test_classifiers_of_the_library(kind: str, n_classes: int) -> None:
-    from sklearnex import ensemble
-
+    # 150 trees are several blocks where the cache is small
     X = rng.normal(size=(900, 4))
-    y = np.digitize(X[:, 0], np.quantile(X[:, 0], np.arange(1, n_classes) / n_classes))
-    made = getattr(ensemble, kind)(50, class_weight="balanced", random_state=0)
-    wanted = made.fit(X, y)
+    kind, how = f"{kind}Regressor", {"n_estimators": 150}
+    y = X[:, 0] ** 3
+    if n_classes:
+        kind = kind.replace("Regressor", "Classifier")
+        how = {"n_estimators": 50, "class_weight": "balanced"}
+        ends = np.quantile(X[:, 0], np.arange(1, n_classes) / n_classes)
+        y = np.digitize(X[:, 0], ends)
+    wanted = getattr(ensemble, kind)(random_state=0, **how).fit(X, y)
     fast = plain(wanted).fit(X)
     copied = pickle.loads(pickle.dumps(fast))
     for rows in (X, X[:1], X.astype(np.float32), X[:1].astype(np.float32), X * 2):

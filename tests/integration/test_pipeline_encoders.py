@@ -25,8 +25,6 @@ from tests.plain import plain
 
 pd = pytest.importorskip("pandas")
 pa = pytest.importorskip("pyarrow")
-lgb = pytest.importorskip("lightgbm")
-xgb = pytest.importorskip("xgboost")
 
 N = 400
 ARROW_TEXTS = [
@@ -58,8 +56,6 @@ Y = (
 ).to_numpy(int)
 Y3 = Y + (FRAME.fare > 40)
 
-LAST = ("forest", "xgboost", "lightgbm", "hist", "gb")
-
 ENCODERS = {
     "one-hot": pre.OneHotEncoder(handle_unknown="ignore"),
     "one-hot-strict": pre.OneHotEncoder(),
@@ -83,15 +79,13 @@ ENCODERS = {
 }
 
 
-def model_of(encoder, last, *, fill=False, threshold=0.3):
+def model_of(encoder, last, *, fill=False):
     labels = clone(ENCODERS[encoder])
     if fill:
         labels = make_pipeline(SimpleImputer(strategy="most_frequent"), labels)
     numbers = make_pipeline(SimpleImputer(strategy="median"), pre.StandardScaler())
     parts = (numbers, ["age", "fare"]), (labels, ["city", "pclass", "sex"])
-    threshold = 0.0 if last == "hist" else threshold
-    columns = make_column_transformer(*parts, sparse_threshold=threshold)
-    return make_pipeline(columns, clone(CLASSIFIERS[last]))
+    return make_pipeline(make_column_transformer(*parts), clone(CLASSIFIERS[last]))
 
 
 def fitted(model, frame=FRAME, y=Y, compiled=plain):
@@ -127,40 +121,20 @@ def strange(frame):
         yield new[::-1]
 
 
-def slow_but(n, names):
-    """Return names as parameters; all but the first are slow."""
-    slow = pytest.mark.slow
-    return [*names[:n], *(pytest.param(name, marks=slow) for name in names[n:])]
-
-
-def makes_missing(encoder, last, fill=False):
-    """Tell whether a forest that refuses missing values would get some."""
-    if encoder == "ordinal-rare":
-        return last in ("forest", "gb")
-    return encoder in ("ordinal", "ordinal-strict") and last == "gb" and not fill
-
-
-#: The last step, and whether missing values are filled before the encoder.
-OFTEN = [("forest", False), ("xgboost", True)]
-SELDOM = [
-    pytest.param(last, fill, marks=pytest.mark.slow)
-    for last in LAST
-    for fill in (False, True)
-    if (last, fill) not in OFTEN
-]
+#: A forest refuses the missing values that it would get.
+REFUSED = "ordinal-rare", "forest"
 
 
 @pytest.mark.sampled(9)
-@pytest.mark.parametrize(("last", "fill"), OFTEN + SELDOM)
+@pytest.mark.parametrize(("last", "fill"), [("forest", False), ("xgboost", True)])
 @pytest.mark.parametrize("encoder", ENCODERS)
 def test_an_encoder_folds(encoder, last, fill, tmp_path):
-    if makes_missing(encoder, last, fill):
+    """``exactness/test_pipelines_by_hypothesis.py`` has them before other models."""
+    if (encoder, last) == REFUSED:
         pytest.skip("the forest refuses missing values")
     model, fast = fitted(model_of(encoder, last, fill=fill))
     assert is_read(fast, FRAME)
     assert_alike(fast, model, FRAME, passengers(1))
-    if (last, fill) not in OFTEN:
-        return
     assert_same(fast, model, *strange(FRAME))
     again = pickle.loads(pickle.dumps(fast))
     assert_same(again, model, FRAME)
@@ -194,19 +168,17 @@ def test_three_classes(last):
 
 
 @pytest.mark.sampled(5)
-@pytest.mark.parametrize("last", slow_but(2, LAST))
+@pytest.mark.parametrize("last", ["forest", "xgboost"])
 @pytest.mark.parametrize("encoder", ENCODERS)
 def test_numbers_as_categories_of_arrays(encoder, last):
     random = np.random.default_rng(3)
     numbers = random.integers(0, 6, N), random.choice([-2.5, 0.25, 7.0], N)
     rows = np.column_stack([*numbers, random.integers(0, 3, N) * 1000.0])
     y = ((rows[:, 0] > 2) ^ (rows[:, 1] > 0)).astype(int)
-    if makes_missing(encoder, last, fill=True):
+    if (encoder, last) == REFUSED:
         pytest.skip("the forest refuses missing values")
-    labels = clone(ENCODERS[encoder])
-    if last == "hist" and hasattr(labels, "sparse_output"):
-        labels.set_params(sparse_output=False)
-    model, fast = fitted(make_pipeline(labels, clone(CLASSIFIERS[last])), rows, y)
+    steps = clone(ENCODERS[encoder]), clone(CLASSIFIERS[last])
+    model, fast = fitted(make_pipeline(*steps), rows, y)
     assert is_read(fast, rows)
     assert_same(fast, model, rows)
     other = rows.copy()
@@ -283,13 +255,31 @@ def test_forests_refuse_missing_values_in_sparse_matrices_only():
         assert_same(compiled, one, missing)
 
 
-def test_the_same_column_as_a_number_and_as_a_category():
-    columns = make_column_transformer(
-        (pre.StandardScaler(), ["pclass", "fare"]),
-        (pre.OneHotEncoder(handle_unknown="ignore"), ["pclass", "city"]),
-        (pre.OrdinalEncoder(encoded_missing_value=-1), ["city"]),
-    )
-    model, fast = fitted(make_pipeline(columns, clone(FOREST)))
+UNKNOWN_IS_NAN = {"handle_unknown": "use_encoded_value", "unknown_value": np.nan}
+COLUMNS = {
+    "the same as a number and as a category": make_pipeline(
+        make_column_transformer(
+            (pre.StandardScaler(), ["pclass", "fare"]),
+            (pre.OneHotEncoder(handle_unknown="ignore"), ["pclass", "city"]),
+            (pre.OrdinalEncoder(encoded_missing_value=-1), ["city"]),
+        ),
+        FOREST,
+    ),
+    "sets of histogram boosting": make_pipeline(
+        make_column_transformer(
+            (pre.OrdinalEncoder(**UNKNOWN_IS_NAN), ["city", "pclass", "sex"]),
+            remainder="passthrough",
+        ),
+        ensemble.HistGradientBoostingClassifier(
+            max_iter=9, categorical_features=[0, 1, 2]
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_columns_of_texts_and_numbers(name):
+    model, fast = fitted(COLUMNS[name])
     assert is_read(fast, FRAME)
     assert_same(fast, model, FRAME, passengers(2), *strange(FRAME))
 
@@ -304,21 +294,6 @@ def test_categories_after_numbers():
     model, fast = fitted(make_pipeline(*steps, clone(FOREST)), rows, Y)
     assert is_read(fast, rows)
     assert_same(fast, model, rows, random.normal(size=(N, 3)) * [2, 3e3, 1e-3])
-
-
-def test_hist_gradient_boosting_with_categories():
-    labels = pre.OrdinalEncoder(
-        handle_unknown="use_encoded_value", unknown_value=np.nan
-    )
-    columns = ColumnTransformer(
-        [("labels", labels, ["city", "pclass", "sex"])], remainder="passthrough"
-    )
-    last = ensemble.HistGradientBoostingClassifier(
-        max_iter=9, categorical_features=[0, 1, 2]
-    )
-    model, fast = fitted(make_pipeline(columns, last))
-    assert is_read(fast, FRAME)
-    assert_same(fast, model, FRAME, *strange(FRAME))
 
 
 @pytest.mark.sampled(4)

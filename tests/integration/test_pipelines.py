@@ -71,25 +71,6 @@ def compiled(model, rows=X):
     return plain(model).fit(rows)
 
 
-def test_a_column_that_is_always_missing_draws_a_warning_in_every_call():
-    rows = GAPS.copy()
-    rows[:, 2] = np.nan
-    imputer = SimpleImputer(add_indicator=True)
-    last = clone(FOREST)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        model = make_pipeline(imputer, pre.StandardScaler(), last).fit(rows, Y)
-        fast = compiled(model, rows)
-    for one in (fast, model):
-        with pytest.warns(UserWarning, match="Skipping features"):
-            same(one.predict_proba(rows), model.predict_proba(rows))
-    imputer.set_params(keep_empty_features=True)
-    kept = make_pipeline(imputer, pre.StandardScaler(), last).fit(rows, Y)
-    fast = compiled(kept, rows)
-    assert is_read(fast, rows)
-    assert_same(fast, kept, rows)
-
-
 @pytest.mark.parametrize("name, last", [("minmax", "forest"), ("standard", "xgboost")])
 def test_a_negative_scale_turns_comparisons_around(name, last):
     model = trained(name, last)

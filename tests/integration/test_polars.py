@@ -190,17 +190,10 @@ def test_nulls_are_missing_values(kind: Any) -> None:
         with pytest.raises(type(error), match=re.escape(str(error)[:40])):
             holes.select(predict(fast))
     else:
-        compare(kind, holes)
-        compare(kind, holes, "streaming")
-
-
-def test_a_column_of_nulls_alone() -> None:
-    model = clone(LIGHT).fit(as_pandas(ROWS), y)
-    empty = ROWS.with_columns(age=None)
-    assert empty.schema["age"] == pl.Null
-    wanted = model.predict_proba(as_pandas(empty))
-    fast = plain(model).fit(as_pandas(ROWS))
-    same(empty.select(predict(fast, method="predict_proba")).to_series(), wanted)
+        alone = rows.with_columns(age=None)
+        assert alone.schema["age"] == pl.Null
+        for frame, way in ((holes, "select"), (holes, "streaming"), (alone, "select")):
+            compare(kind, frame, way)
 
 
 @pytest.mark.sampled(12)
