@@ -193,3 +193,14 @@ def expected(forest: Any, function: str, rows: Any, target: str = "cpu") -> Any:
         made = ContributionKernels(forest, skforge.Target.parse(target)).values(rows, 1)
         return made[:, 0] if forest.n_outputs == 1 else made
     return check.expected(forest, function, module.predict_raw(rows), rows)
+
+
+def compare(
+    folder: Path, forest: Any, function: str, rows: Any, target: str = "cpu", **how: Any
+) -> None:
+    """Compare a function of an export with Python's, for rows of their own type."""
+    found = predict(folder, f"{function}_f{8 * rows.itemsize}", rows, **how)
+    wanted = expected(forest, function, np.ascontiguousarray(rows), target)
+    assert found.dtype == wanted.dtype, function
+    wanted = wanted.reshape(found.shape)
+    np.testing.assert_array_equal(found, wanted, err_msg=function)

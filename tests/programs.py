@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +30,19 @@ def run_python(
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+@contextmanager
+def benchmark_modules(patch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
+    """Give what imports modules of ``benchmarks/``, and forget these afterwards."""
+    for folder in (ROOT, ROOT / "benchmarks"):
+        patch.syspath_prepend(str(folder))
+    before = set(sys.modules)
+    yield import_module
+    for name in set(sys.modules) - before:
+        file = getattr(sys.modules[name], "__file__", None)
+        if file and ROOT / "benchmarks" in Path(file).parents:
+            del sys.modules[name]
 
 
 def command(capture: Any, *arguments: Any) -> tuple[int, str, str]:

@@ -18,7 +18,7 @@ import joblib
 import numpy as np
 import pytest
 from sklearn.datasets import make_classification
-from sklearn.ensemble import RandomForestClassifier
+from sklearn.ensemble import GradientBoostingRegressor, RandomForestClassifier
 from threadpoolctl import threadpool_limits
 
 import skforge
@@ -28,6 +28,7 @@ from skforge.engine.cpu import threads as runtime
 from skforge.engine.kernels import Kernel
 from tests.comparing import in_child
 from tests.noted import calls_of, run_threads
+from tests.plain import plain
 
 pytestmark = [
     pytest.mark.timeout(120),
@@ -107,6 +108,57 @@ def test_a_copy_can_be_made_while_others_predict():
         )
 
     assert all(run_threads(work))
+
+
+# ------------------------------------------------------------ all at once
+
+
+@pytest.fixture(scope="module")
+def models():
+    y = X.sum(axis=1)[:400]
+    boosted = GradientBoostingRegressor(n_estimators=8, random_state=0)
+    return SOURCE, boosted.fit(X[:400], y)
+
+
+def wrong_answers(fast, source, random):
+    """Return the methods whose results differ for some rows, in each form."""
+    start = int(random.integers(400))
+    rows = X[start : start + int(random.choice([1, 2, 7, 64, 300]))]
+    forms = rows, rows.astype(float), np.asfortranarray(rows), rows.tolist()
+    return [
+        f"{name} of {len(rows)} rows"
+        for name in ("predict", "predict_proba")
+        for given in forms
+        if hasattr(source, name)
+        and not np.array_equal(getattr(fast, name)(given), getattr(source, name)(given))
+    ]
+
+
+def test_threads_fit_predict_save_and_load(models, tmp_path):
+    """With a free-threaded Python and ``PYTHON_GIL=0``, the calls are parallel."""
+    shared = [plain(source).fit(X[:400]) for source in models]
+    files = [tmp_path / f"shared{k}.skforge" for k in range(len(models))]
+    for fast, file in zip(shared, files, strict=True):
+        skforge.save(fast, file)
+
+    def work(number):
+        random, wrong = np.random.default_rng(number), []
+        for turn in range(4):
+            k = (number + turn) % len(models)
+            wrong += wrong_answers(shared[k], models[k], random)
+            if turn == number % 4:
+                own = plain(models[k]).fit(X[:400])
+                wrong += wrong_answers(own, models[k], random)
+                skforge.save(own, files[k])  # others read it, or write it, too
+            wrong += wrong_answers(skforge.load(files[k]), models[k], random)
+        return wrong
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        assert run_threads(work, 6) == [[]] * 6
+    finally:
+        sys.setswitchinterval(interval)
 
 
 # ------------------------------------------------------------ limits

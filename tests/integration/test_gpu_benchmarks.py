@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from skforge import compile_forest
+from skforge import compile_forest, load_forest
+from tests.programs import ROOT, benchmark_modules
 
-ROOT = Path(__file__).resolve().parents[2]
-FOLDER = ROOT / "benchmarks"
 MODEL = "synthetic-12x6-4"
 #: Seconds: a busy machine may be slow.
 HOUR = 3600.0
@@ -25,22 +24,16 @@ HOUR = 3600.0
 def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[SimpleNamespace]:
     """The modules of benchmarks/gpu, and a folder for models of their own."""
     pytest.importorskip("xgboost")
-    monkeypatch.syspath_prepend(str(ROOT))
-    monkeypatch.syspath_prepend(str(FOLDER))
     monkeypatch.setenv("SKFORGE_BENCH_CACHE", str(tmp_path / "cache"))
-    before = set(sys.modules)
-    import models
-
-    import benchmarks.gpu.__main__ as main
-    from benchmarks.gpu import bench, designs, tables
-
-    yield SimpleNamespace(
-        models=models, main=main, bench=bench, designs=designs, tables=tables
-    )
-    for name in set(sys.modules) - before:
-        file = getattr(sys.modules[name], "__file__", None)
-        if file and FOLDER in Path(file).parents:
-            del sys.modules[name]
+    names = "bench", "designs", "tables", "random_models", "strategies"
+    steps = "run", "run_items", "run_report", "run_setup", "run_stages"
+    with benchmark_modules(monkeypatch) as module:
+        found = SimpleNamespace(main=module("benchmarks.gpu.__main__"))
+        for name in (*names, *(f"first_{step}" for step in steps)):
+            setattr(found, name, module(f"benchmarks.gpu.{name}"))
+        log = tmp_path / "out" / found.first_run.FILE
+        found.log = lambda: found.first_run_items.Log(log)
+        yield found
 
 
 #: Answers like nvForest: sums of the forest, in float32, off by what is asked.
@@ -212,33 +205,30 @@ def test_kernels_are_timed_by_events_behind_one_that_spins(gpu, monkeypatch) -> 
 
 
 def test_strategies_are_timed_on_a_device_and_kept(gpu, monkeypatch, tmp_path) -> None:
-    from benchmarks.gpu import random_models, strategies
-
     kept = tmp_path / "kept.jsonl"
-    first = random_models.sweep([MODEL], (3, 40), "emulated", kept)
-    monkeypatch.setattr(random_models, "times", None)  # the second run reads the file
-    assert first == random_models.sweep([MODEL], (3, 40), "emulated", kept)
+    first = gpu.random_models.sweep([MODEL], (3, 40), "emulated", kept)
+    # the second run reads the file
+    monkeypatch.setattr(gpu.random_models, "times", None)
+    assert first == gpu.random_models.sweep([MODEL], (3, 40), "emulated", kept)
     times = first[0]["times"]
-    assert set(times) == {"skforge", *strategies.PRESETS}
+    assert set(times) == {"skforge", *gpu.strategies.PRESETS}
     assert all(len(values) == 2 for values in times.values())
     assert all(x > 0 for values in times.values() for x in values)
 
 
 def test_a_system_has_the_fastest_of_its_strategies(gpu) -> None:
-    from benchmarks.gpu import random_models, strategies
-
-    times = {name: [8e-6, None] for name in strategies.PRESETS}
+    times = {name: [8e-6, None] for name in gpu.strategies.PRESETS}
     times |= {"tahoe-shared-data": [4e-6, None], "skforge": [2e-6, 1e-6]}
     record = {"model": MODEL, "batches": [512, 4096], "times": times}
-    (found,) = random_models.speedups([record], "Tahoe")
+    (found,) = gpu.random_models.speedups([record], "Tahoe")
     assert found == {"model": MODEL, "rows": 512, "ratio": pytest.approx(2.0)}
-    assert random_models.grid([found], 512) == {(12, 6): pytest.approx(2.0)}
-    assert random_models.winners([record], 512) == {"tahoe-shared-data": 1}
-    assert not random_models.winners([record], 4096)
-    real = {"batches": list(random_models.REAL_BATCHES), "model": "real"}
+    assert gpu.random_models.grid([found], 512) == {(12, 6): pytest.approx(2.0)}
+    assert gpu.random_models.winners([record], 512) == {"tahoe-shared-data": 1}
+    assert not gpu.random_models.winners([record], 4096)
+    real = {"batches": list(gpu.random_models.REAL_BATCHES), "model": "real"}
     real["times"] = {name: [1e-6] * 6 for name in times}
     known = {"picture": "gpu-random.png", "real": ["real"]}
-    text = random_models.page({**known, "models": [record, real]})
+    text = gpu.random_models.page({**known, "models": [record, real]})
     assert "| RAPIDS | **4.00** (4.00–4.00) | – |" in text
 
 
@@ -248,12 +238,89 @@ def test_random_models_are_files_of_xgboost_made_without_it(
     import xgboost
     from synthetic import random_model
 
-    from benchmarks.gpu import random_models
-
     with monkeypatch.context() as bare:
         bare.setitem(sys.modules, "xgboost", None)
-        forest, rows = random_models.load(MODEL)
+        forest, rows = gpu.random_models.load(MODEL)
     got = compile_forest(forest, None, "cpu").predict_raw(rows)
     matrix = xgboost.DMatrix(rows)
     wanted = random_model(MODEL).model.predict(matrix, output_margin=True)
     assert np.array_equal(got.reshape(wanted.shape), wanted)
+
+
+# ---------------------------------------------------------------- the first run
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [(1, 4, 6, 7, 8), pytest.param(tuple(range(1, 9)), marks=pytest.mark.slow)],
+)
+def test_a_rehearsal_without_a_gpu(gpu, tmp_path, capsys, numbers) -> None:
+    pytest.importorskip("matplotlib")
+    gpu.first_run_setup.pack([MODEL], tmp_path / "models.zip")
+    packed = {"names": MODEL, "packed": tmp_path / "models.zip", "quick": True}
+    given = {"target": "emulated", "output": tmp_path / "out", **packed}
+    for number in numbers:
+        with pytest.raises(SystemExit) as ended:
+            call(gpu, stage=number, minutes=9.0, **given)
+        assert ended.value.code == 0, gpu.log().lines[-1]
+        assert gpu.log().results(number)
+    ((_, line),) = gpu.log().results(6).items()
+    assert set(line["result"]["seconds"]["4 trees in flight"]) == {"16", "256"}
+    ((_, line),) = gpu.log().results(7).items()
+    assert line["result"]["wrong"] == [] and set(line["result"]["gpu"]) >= {"64"}
+    skipped = [one["result"]["skipped"] for one in gpu.log().results(8).values()]
+    assert skipped and set(skipped) <= {"no device", "no ncu on the PATH"}
+    capsys.readouterr()
+    call(gpu, plan_only=True, **given)
+    said = capsys.readouterr().out
+    assert len(said.splitlines()) == len(gpu.first_run_stages.STAGES) + 1
+    assert "5 searches" in said and "together about" in said
+    call(gpu, report=True, **given)
+    text = (tmp_path / "out" / "first_run.md").read_text()
+    first_row = "| 1 install | 5 | 0 | 1 | 0 |"
+    for words in (first_row, "| 8 counters |", "this CPU", "## Designs"):
+        assert words in text
+    tables = (tmp_path / "out" / "gpu_random_emulated.md").read_text()
+    assert "1 random models" in tables and MODEL in tables
+
+
+def call(gpu: SimpleNamespace, **given) -> None:
+    """Call the command with its defaults."""
+    usual = {"stage": 0, "minutes": 1.0, "again": False, "pack": None, "kernel": ""}
+    gpu.first_run.main(**{**usual, "plan_only": False, "report": False, **given})
+
+
+def test_searches_are_held_to_all_of_table_5(gpu) -> None:
+    times = {"0": {"512": 4e-6}, "7": {"512": 2e-6}}
+    lines = {
+        "Table 5, m, 0": {"result": {"seconds": times}},
+        "Algorithm 1, m, 512 rows": {
+            "result": {"seconds": {"512": 3e-6}, "taken": 9.5}
+        },
+    }
+    text = "\n".join(gpu.first_run_report._searches(lines))
+    assert "| m | 512 rows | Algorithm 1 | 3.0 | 2.0 | 1.50 | 9.5 |" in text
+
+
+def test_counters_are_read_from_csv(gpu) -> None:
+    name, metric = "Kernel Name", gpu.first_run_stages.METRICS[0]
+    text = (
+        f'==PROF== Connected\n"ID","{name}","{metric}","other"\n'
+        '"","","ns",""\n"0","predict_0","1,234","5"\n'
+    )
+    assert gpu.first_run_stages.counted(text) == [{name: "predict_0", metric: "1,234"}]
+    assert gpu.first_run_stages.counted("==ERROR== no permission") == []
+
+
+def test_packed_models_are_read_without_their_library(
+    gpu, monkeypatch, tmp_path
+) -> None:
+    pytest.importorskip("xgboost")
+    gpu.first_run_setup.pack([MODEL], tmp_path / "models.zip")
+    monkeypatch.setenv("SKFORGE_BENCH_CACHE", str(tmp_path / "elsewhere"))
+    monkeypatch.setitem(sys.modules, "xgboost", None)
+    for _ in range(2):
+        model = gpu.first_run_setup.unpacked(tmp_path / "models.zip", MODEL)
+        assert tmp_path / "elsewhere" in Path(model.path).parents
+        assert load_forest(model.path).n_trees == 12
+        assert len(np.load(model.rows)) == gpu.first_run_setup.ROWS

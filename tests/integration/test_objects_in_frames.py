@@ -5,14 +5,15 @@ from __future__ import annotations
 from decimal import Decimal
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
+from sklearn.ensemble import AdaBoostClassifier, AdaBoostRegressor
 
 from tests.compared_calls import difference
+from tests.comparing import assert_alike, in_every_state
 from tests.kinds import CLASSIFIERS, ISOLATION
 from tests.plain import plain
-
-pd = pytest.importorskip("pandas")
 
 NAMES = ["a", "b", "c", "d"]
 BIG = 2**53 + 1  # the first integer that float64 does not hold
@@ -56,3 +57,22 @@ def test_objects_are_numbers_to_scikit_learn(name, gaps):
     fast.predict(rows[0]), fast.predict(rows[1])
     assert fast.counters()["library"]["calls"] == before
     assert fast._predictor.source.read(rows[1]) is not None
+
+
+@pytest.mark.parametrize("kind", [AdaBoostClassifier, AdaBoostRegressor])
+@pytest.mark.parametrize("form", [np.asarray, pd.DataFrame, np.ndarray.tolist])
+def test_none_is_a_missing_value_to_the_trees_of_adaboost(kind, form, tmp_path):
+    """Its own check lets None pass."""
+    X = numbers(150)
+    y = X[:, 0] + X[:, 1]
+    y = y > 0 if kind is AdaBoostClassifier else y
+    model = kind(n_estimators=7, random_state=0).fit(X, y)
+    objects = X.astype(object)
+    objects[np.random.default_rng(1).random(X.shape) < 0.3] = None
+    states = in_every_state(plain(model).fit(X), tmp_path)
+    for fast in states.values():
+        assert_alike(fast, model, form(objects))
+    for objects[3, 1] in (np.nan, np.inf):
+        for fast in (model, *states.values()):
+            with pytest.raises(ValueError, match=r"contains (NaN|infinity)"):
+                fast.predict(form(objects))

@@ -26,13 +26,15 @@ from tests import kinds
 from tests.exactness.forests import forest as odd_forest
 from tests.export_tools import (
     COMPILER,
-    expected,
+    compare,
     exported,
     metadata,
     needs_compiler,
-    predict,
     small_forest,
 )
+
+#: With which programs around the kinds of exports are compiled.
+FLAGS = {"c": ("-std=c99", "-pedantic", "-O2"), "object": ()}
 
 
 @pytest.fixture(scope="module")
@@ -51,12 +53,8 @@ def test_every_function_gives_the_same_bits(forest: Any, tmp_path: Path) -> None
     for function in names:
         for n in (0, 1, 7, 100, 700):
             rows = draw_rows(forest, n, n, 0.1)
-            wanted = expected(forest, function, rows)
-            found = predict(folder, f"{function}_f32", rows)
-            assert found.dtype == wanted.dtype
-            np.testing.assert_array_equal(found, wanted)
-        found = predict(folder, f"{function}_f64", rows.astype(np.float64))
-        np.testing.assert_array_equal(found, wanted)
+            compare(folder, forest, function, rows)
+        compare(folder, forest, function, rows.astype(np.float64))
 
 
 def test_several_targets_of_classes_lie_side_by_side(tmp_path: Path) -> None:
@@ -88,12 +86,9 @@ def test_rows_and_columns_have_strides(forest: Any, tmp_path: Path, kind: str) -
         rows[:] = dense
         for given in (rows, rows[:3], rows[::5], rows[:1]):
             for function in functions:
-                found = predict(folder, f"{function}_f32", given)
-                wanted = expected(forest, function, np.ascontiguousarray(given))
-                np.testing.assert_array_equal(found, wanted)
+                compare(folder, forest, function, given)
     columns = np.asfortranarray(dense.astype(np.float64))
-    found = predict(folder, "predict_proba_f64", columns)
-    np.testing.assert_array_equal(found, expected(forest, "predict_proba", dense))
+    compare(folder, forest, "predict_proba", columns)
 
 
 @needs_compiler
@@ -111,9 +106,7 @@ def test_three_levels_in_one_library(forest: Any, tmp_path: Path) -> None:
             continue
         ran += 1
         for function in ("predict_raw", "apply", "predict_contribs"):
-            found = predict(folder, f"{function}_f32", rows, variant=variant)
-            wanted = expected(forest, function, rows, name)
-            np.testing.assert_array_equal(found, wanted)
+            compare(folder, forest, function, rows, name, variant=variant)
     assert ran, "no level runs here"
 
 
@@ -279,8 +272,7 @@ def test_portable_c_under_sanitizers(make: str, forest: Any, tmp_path: Path) -> 
     folder = skforge.export(forest, tmp_path / "tiny", "c", apply=True)
     rows = draw_rows(forest, 200, 9, 0.05)
     for function in metadata(folder)["functions"]:
-        found = predict(folder, f"{function}_f{8 * rows.itemsize}", rows, flags=flags)
-        np.testing.assert_array_equal(found, expected(forest, function, rows))
+        compare(folder, forest, function, rows, flags=flags)
 
 
 def test_command_line(forest: Any, tmp_path: Path) -> None:
@@ -364,12 +356,7 @@ def test_models_of_all_kinds(name: str, kind: str, tmp_path: Path) -> None:
     assert facts["functions"].keys() >= {"predict_raw", "apply"}
     for function in facts["functions"]:
         for given in (rows, rows[:3], rows.astype(other)):
-            suffix = "f32" if given.dtype == np.float32 else "f64"
-            flags = ("-std=c99", "-pedantic", "-O2") if kind == "c" else ()
-            found = predict(folder, f"{function}_{suffix}", given, flags=flags)
-            wanted = expected(forest, function, given).reshape(found.shape)
-            assert found.dtype == wanted.dtype, function
-            np.testing.assert_array_equal(found, wanted, err_msg=function)
+            compare(folder, forest, function, given, flags=FLAGS[kind])
 
 
 @pytest.mark.sampled(4)
@@ -408,14 +395,10 @@ def test_outputs_of_onnx(
         outputs=outputs,
     )
     folder = skforge.export(forest, tmp_path / "tiny", kind)
-    rows = draw_rows(forest, 50, 5, 0.05)
-    flags = ("-std=c99", "-pedantic", "-O2") if kind == "c" else ()
+    rows = draw_rows(forest, 50, 5, 0.05).astype(np.float32)
     assert not metadata(folder)["left_out"]
     for function in ("predict", "predict_proba", "predict_class"):
-        found = predict(folder, f"{function}_f32", rows, flags=flags)
-        wanted = expected(forest, function, rows).reshape(found.shape)
-        assert found.dtype == wanted.dtype, function
-        np.testing.assert_array_equal(found, wanted, err_msg=function)
+        compare(folder, forest, function, rows, flags=FLAGS[kind])
 
 
 @needs_compiler
@@ -430,18 +413,11 @@ def test_aarch64_runs_emulated(name: str, tmp_path: Path) -> None:
     )
     assert not metadata(folder)["verified_here"]
     rows = draw_rows(forest, 200, 6, 0.05)
+    how = {"compiler": (cross, "-static"), "runner": (emulator,)}
     for function in ("predict_raw", "apply"):
         for n in (1, 9, 200):
             for given in (rows[:n], np.asfortranarray(rows[:n])):
-                found = predict(
-                    folder,
-                    f"{function}_f{8 * rows.itemsize}",
-                    given,
-                    compiler=(cross, "-static"),
-                    runner=(emulator,),
-                )
-                wanted = expected(forest, function, rows[:n]).reshape(found.shape)
-                np.testing.assert_array_equal(found, wanted)
+                compare(folder, forest, function, given, **how)
 
 
 @pytest.mark.sampled(3)
@@ -468,8 +444,5 @@ def test_odd_forests(name: str, tmp_path: Path) -> None:
     assert ("apply" in facts["functions"]) is (name != "no trees")
     skforge.export(forest, folder, "c", apply=True, overwrite=True)
     rows = draw_rows(forest, 90, 5, 0.1)
-    flags = ("-std=c99", "-pedantic", "-O2")
     for function in metadata(folder)["functions"]:
-        found = predict(folder, f"{function}_f{8 * rows.itemsize}", rows, flags=flags)
-        wanted = expected(forest, function, rows).reshape(found.shape)
-        np.testing.assert_array_equal(found, wanted, err_msg=function)
+        compare(folder, forest, function, rows, flags=FLAGS["c"])

@@ -7,6 +7,7 @@ import shutil
 import sys
 import zipfile
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +17,9 @@ import skforge
 from skforge import InvalidInputError, UnsupportedModelError
 from skforge.forest.reference import draw_rows
 from tests.exactness.forests import forest as odd_forest
-from tests.export_tools import expected, metadata, needs_compiler, predict, small_forest
+from tests.export_tools import compare, expected, metadata, needs_compiler, small_forest
 from tests.kinds import MODELS
+from tests.refusals import error_of
 
 
 @pytest.mark.parametrize("size", [1, 64])  # points are lanes, and rows
@@ -31,14 +33,8 @@ def test_aarch64(tmp_path: Path, size: int) -> None:
     if shutil.which(cross) is None or emulator is None:
         pytest.skip("there is no qemu-aarch64, or no compiler for aarch64")
     rows = draw_rows(forest, 130, 3, 0.1)
-    found = predict(
-        folder,
-        "predict_contribs_f32",
-        rows,
-        compiler=(cross, "-static"),
-        runner=(emulator,),
-    )
-    assert found.tobytes() == expected(forest, "predict_contribs", rows).tobytes()
+    how = {"compiler": (cross, "-static"), "runner": (emulator,)}
+    compare(folder, forest, "predict_contribs", rows, **how)
 
 
 @needs_compiler
@@ -76,16 +72,15 @@ def test_models_that_test_nothing(name: str, tmp_path: Path) -> None:
 
 def test_refusals(tmp_path: Path) -> None:
     forest = small_forest()
-    with pytest.raises(InvalidInputError) as error:
-        skforge.export(forest, tmp_path / "tiny", "c", contribs=True)
-    assert str(error.value) == (
+    bare, path = replace(forest, cover=np.zeros(0)), tmp_path / "tiny"
+    export = partial(skforge.export, contribs=True)
+    assert error_of(InvalidInputError, export, forest, path, "c") == (
         "contribs=True is not available with kind='c'; use kind='object', 'shared' or "
         "'wheel'."
     )
-    with pytest.raises(UnsupportedModelError) as unknown:
-        bare = replace(forest, cover=np.zeros(0))
-        skforge.export(bare, tmp_path / "tiny", contribs=True)
-    assert str(unknown.value) == (
+    assert error_of(
+        UnsupportedModelError, skforge.export, bare, path, contribs=True
+    ) == (
         "contribs=True needs the number of training rows that reached each node, but "
         "this xgboost model does not store it."
     )
@@ -99,9 +94,10 @@ def test_scratch_for_very_many_outputs_is_refused(
     monkeypatch.setattr(
         "skforge.engine.explanations.contributions.SUM_BYTES", 8 * 64 * 6
     )
-    with pytest.raises(UnsupportedModelError) as error:
-        skforge.export(forest, tmp_path / "tiny", contribs=True)
-    assert str(error.value) == (
+    path = tmp_path / "tiny"
+    assert error_of(
+        UnsupportedModelError, skforge.export, forest, path, contribs=True
+    ) == (
         "contribs=True needs scratch for 3 outputs of 6 features at once, which is too "
         "much; compute contributions in Python."
     )

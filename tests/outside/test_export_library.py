@@ -18,11 +18,11 @@ import skforge
 from skforge.forest.reference import draw_rows
 from tests.export_tools import (
     COMPILER,
+    compare,
     expected,
     exported,
     metadata,
     needs_compiler,
-    predict,
     run,
     small_forest,
 )
@@ -510,8 +510,7 @@ def test_old_cpus_get_what_they_run(
     if wanted is not None:
         rows = draw_rows(forest, 200, 4, 0.1)
         for part in (rows[:1], rows):
-            found = predict(folder, "predict_raw_f32", part, runner=runner)
-            np.testing.assert_array_equal(found, expected(forest, "predict_raw", part))
+            compare(folder, forest, "predict_raw", part, runner=runner)
 
 
 _WHICH = """
