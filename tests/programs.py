@@ -53,3 +53,28 @@ def command(capture: Any, *arguments: Any) -> tuple[int, str, str]:
         app([*map(str, arguments)], prog_name="skforge")
     out, err = capture.readouterr()
     return int(stopped.value.code or 0), out, err
+
+
+_UNEXECUTABLE = """
+import ctypes, pathlib, sys
+from skforge.exceptions import CompilerError
+from skforge.runtime.loading import load_object
+path, name, *symbols = sys.argv[1:]
+if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0):  # PR_SET_MDWE
+    sys.exit("no such rule")
+try:
+    load_object(pathlib.Path(path).read_bytes(), [name], dict.fromkeys(symbols, 1))
+except CompilerError as error:
+    print(error)
+"""
+
+
+def without_executable_memory(folder: Path, code: bytes, *names: str) -> str:
+    """Return what is said of machine code where a process may not execute it."""
+    (folder / "object").write_bytes(code)
+    try:
+        return run_python(_UNEXECUTABLE, folder / "object", *names)
+    except AssertionError as error:
+        if "no such rule" in str(error):
+            pytest.skip("this kernel is older than 6.3")
+        raise

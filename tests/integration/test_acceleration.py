@@ -45,6 +45,7 @@ from tests.accelerated_models import (
 )
 from tests.compared_calls import called
 from tests.programs import run_python
+from tests.refusals import error_of
 
 pytestmark = pytest.mark.usefixtures("restored")
 #: Schedules of two ranges of batch sizes.
@@ -58,14 +59,11 @@ def test_kernels_answer_with_the_bits_of_the_library(name):
     forms = X, X.astype(np.float32), X[:1], np.asfortranarray(X), OTHER
     expected = [[getattr(model, m)(rows) for rows in forms] for m in methods]
     api.start((), EAGER)
-    try:
-        for _ in range(3):
-            for method, answers in zip(methods, expected, strict=True):
-                for rows, wanted in zip(forms, answers, strict=True):
-                    assert unlike(getattr(model, method)(rows), wanted) == ""
-        assert by_kernels(model) > len(methods) * len(forms)
-    finally:
-        skforge.restore()
+    for _ in range(3):
+        for method, answers in zip(methods, expected, strict=True):
+            for rows, wanted in zip(forms, answers, strict=True):
+                assert unlike(getattr(model, method)(rows), wanted) == ""
+    assert by_kernels(model) > len(methods) * len(forms)
 
 
 def test_a_first_answer_is_the_librarys_and_compared(eager):
@@ -388,16 +386,13 @@ def test_a_share_of_calls_is_compared_later(monkeypatch, caplog):
     model = forest()
     expected = model.predict_proba(X)
     api.start((), EAGER)
-    try:
-        warm(model)
-        own = Kernels.answer
-        monkeypatch.setattr(Kernels, "answer", lambda *a: own(*a) + 1)
-        with caplog.at_level(logging.WARNING, "skforge"):
-            assert unlike(model.predict_proba(X), expected) == ""
-        assert "kernels give other values" in caplog.text
-        assert record_of(model).state == "left"
-    finally:
-        skforge.restore()
+    warm(model)
+    own = Kernels.answer
+    monkeypatch.setattr(Kernels, "answer", lambda *a: own(*a) + 1)
+    with caplog.at_level(logging.WARNING, "skforge"):
+        assert unlike(model.predict_proba(X), expected) == ""
+    assert "kernels give other values" in caplog.text
+    assert record_of(model).state == "left"
 
 
 @pytest.mark.parametrize(
@@ -469,19 +464,16 @@ def test_a_thread_of_its_own_compiles(monkeypatch):
     monkeypatch.setattr(api.calls, "debt", lambda: 0.0)
     monkeypatch.setattr(api.calls, "_WORTH", 0.0)
     api.ACTIVE.settings = Settings(**how)
-    try:
-        for _ in range(3):  # imports, reads and compiles
-            assert unlike(model.predict_proba(X), expected) == ""
+    for _ in range(3):  # imports, reads and compiles
+        assert unlike(model.predict_proba(X), expected) == ""
+        api.wait()
+    assert record_of(model).state == "ready"
+    for rows in (X, X[:5]):
+        for _ in range(3):
+            answer = model.predict_proba(rows)
+            assert answer.tobytes() == expected[: len(rows)].tobytes()
             api.wait()
-        assert record_of(model).state == "ready"
-        for rows in (X, X[:5]):
-            for _ in range(3):
-                answer = model.predict_proba(rows)
-                assert answer.tobytes() == expected[: len(rows)].tobytes()
-                api.wait()
-        assert record_of(model).kernels._own == {0: {0, 1}}
-    finally:
-        skforge.restore()
+    assert record_of(model).kernels._own == {0: {0, 1}}
 
 
 def test_a_kernel_answers_for_other_sizes_until_they_have_their_own():
@@ -523,13 +515,10 @@ def test_a_simple_kernel_answers_until_another_takes_its_place(monkeypatch, name
 def test_calls_with_few_rows_are_left_alone():
     model = forest()
     api.start((), Settings(min_rows=100, min_calls=1, eager=True, schedule=Schedule()))
-    try:
-        for _ in range(3):
-            model.predict(X[:99])
-        assert record_of(model).state == "watched"
-        warm(model)
-    finally:
-        skforge.restore()
+    for _ in range(3):
+        model.predict(X[:99])
+    assert record_of(model).state == "watched"
+    warm(model)
 
 
 def test_a_block_is_accelerated():
@@ -572,7 +561,5 @@ def test_nothing_is_wrapped_where_the_library_is_to_answer(monkeypatch):
     ],
 )
 def test_wrong_arguments_are_refused(libraries, how, told):
-    with pytest.raises(InvalidInputError) as error:
-        skforge.accelerate(*libraries, **how)
-    assert str(error.value) == told
+    assert error_of(InvalidInputError, skforge.accelerate, *libraries, **how) == told
     assert api.ACTIVE.settings is None

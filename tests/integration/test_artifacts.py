@@ -176,7 +176,7 @@ def test_frames_are_checked_by_name(fitted, tmp_path):
 @pytest.mark.parametrize("dtype", ["str", "object"])
 def test_texts_where_training_had_categories(dtype, tmp_path):
     """A frame that ``read_csv`` made has texts: the error says how to convert them."""
-    xgb = pytest.importorskip("xgboost", "3.1")
+    pytest.importorskip("xgboost", "3.1")
     city = np.array(["Bern", "Oslo", "Rome"])[np.arange(len(X)) % 3]
     frame = pd.DataFrame({"size": X[:, 0], "city": pd.Categorical(city)})
     model = xgb.XGBClassifier(n_estimators=2, enable_categorical=True).fit(frame, Y)
@@ -940,7 +940,7 @@ def test_errors_of_saving_name_the_path_asked_for(fitted, tmp_path):
 @pytest.fixture(scope="module")
 def declining(tmp_path_factory):
     """Return models, compiled, with frames that they know, and loaded from a file."""
-    xgb, cb = pytest.importorskip("xgboost"), pytest.importorskip("catboost")
+    cb = pytest.importorskip("catboost")
     frame = pd.DataFrame(X[:, :3], columns=["age", "fare", "tax"])
     texts = frame.assign(city=np.where(Y > 0, "Oslo", "Rome"))
     quiet = {"iterations": 2, "verbose": 0, "allow_writing_files": False}
@@ -1067,7 +1067,7 @@ def test_rows_that_the_live_pipeline_answers_are_not_blamed(tmp_path):
     alone = make_pipeline(lgb.LGBMClassifier(n_estimators=2, verbose=-1))
     same = FunctionTransformer(feature_names_out="one-to-one")
     renames = make_pipeline(same, RandomForestClassifier(2))
-    xgb, pl = pytest.importorskip("xgboost"), pytest.importorskip("polars")
+    pl = pytest.importorskip("polars")
     collects = make_pipeline(xgb.XGBClassifier(n_estimators=2))
     for model, trained, given in (
         (marker, rows, rows),
@@ -1086,37 +1086,25 @@ def test_rows_that_the_live_pipeline_answers_are_not_blamed(tmp_path):
         np.testing.assert_array_equal(answers, expected)
 
 
+ODD = {
+    "text": lambda f: with_one(f, "fare", "x"),
+    "infinity": lambda f: f.assign(fare=np.inf),
+    "object": lambda f: f.astype(object),
+    "Arrow": lambda f: f.assign(fare=pd.array([1.0, None] * 150, "double[pyarrow]")),
+    "flags": lambda f: f.assign(fare=pd.array([True, None] * 150, "boolean")),
+    "extra": lambda f: f.assign(more=1.0)[["more", *f]],
+    "wide": lambda f: np.c_[f, f],
+    "list": lambda f: np.c_[f, f].tolist(),
+    "one row": lambda f: f.to_numpy()[0],
+}
+
+
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", ["plain wrapper", "xgboost", "catboost"])
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "text",
-        "infinity",
-        "object",
-        "Arrow",
-        "flags",
-        "extra",
-        "wide",
-        "list",
-        "one row",
-    ],
-)
+@pytest.mark.parametrize("kind", ODD)
 def test_an_error_is_of_the_rows_only_if_the_model_refuses_them(name, kind, declining):
     model, fast, frame, loaded = declining[name]
-    rows = {
-        "text": lambda: with_one(frame, "fare", "x"),
-        "infinity": lambda: frame.assign(fare=np.inf),
-        "object": lambda: frame.astype(object),
-        "Arrow": lambda: frame.assign(
-            fare=pd.array([1.0, None] * 150, "double[pyarrow]")
-        ),
-        "flags": lambda: frame.assign(fare=pd.array([True, None] * 150, "boolean")),
-        "extra": lambda: frame.assign(more=1.0)[["more", *frame]],
-        "wide": lambda: np.c_[frame, frame],
-        "list": lambda: np.c_[frame, frame].tolist(),
-        "one row": lambda: frame.to_numpy()[0],
-    }[kind]()
+    rows = ODD[kind](frame)
     try:
         expected = model.predict(rows)
     except Exception:  # noqa: BLE001 - CatBoost's are of no common class
@@ -1135,7 +1123,7 @@ def test_an_error_is_of_the_rows_only_if_the_model_refuses_them(name, kind, decl
 
 
 def test_catboost_without_names_takes_further_columns(tmp_path):
-    pd, cb = pytest.importorskip("pandas"), pytest.importorskip("catboost")
+    cb = pytest.importorskip("catboost")
     model = cb.CatBoostClassifier(iterations=2, verbose=0, allow_writing_files=False)
     model.fit(X, Y)
     fast = plain(model).fit(X)

@@ -133,6 +133,18 @@ def run(tmp_path, capsys, monkeypatch):
     return partial(command, capsys)
 
 
+@pytest.fixture
+def refused(run):
+    """Return what the command ends with: one line, and nothing else."""
+
+    def said(*arguments):
+        code, out, err = run("convert", *arguments)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        return err.removeprefix("error: ").rstrip("\n")
+
+    return said
+
+
 def test_the_command(run):
     for new in ("new.skforge", "old.skforge"):
         assert run("convert", "old.skforge", new) == (
@@ -150,7 +162,7 @@ def test_the_command(run):
     assert str(model.predict([[0.0], [1.0]])) == "[3. 4.]"
 
 
-def test_the_command_beside_the_model(run):
+def test_the_command_beside_the_model(run, refused):
     Path("rows.csv").write_text("0\n1\n0.75\n")
     for name, values in (("same", [3.0, 4.0]), ("other", [3.0, 5.0])):
         tree = DecisionTreeRegressor().fit([[0.0], [1.0]], values)
@@ -171,15 +183,13 @@ def test_the_command_beside_the_model(run):
         "random rows around the thresholds",
     ]
     assert skforge.load("new.skforge").predict([[1.0]]).tolist() == [4.0]
-    assert run("convert", "old.skforge", "new.skforge", "--data", "rows.csv") == (
-        2,
-        "",
-        "error: --model and --data belong together: the answers of both models to "
-        "these rows are compared.\n",
+    assert refused("old.skforge", "new.skforge", "--data", "rows.csv") == (
+        "--model and --data belong together: the answers of both models to "
+        "these rows are compared."
     )
 
 
-def test_the_command_for_old_files_of_xgboost(run):
+def test_the_command_for_old_files_of_xgboost(run, refused):
     with zipfile.ZipFile(FORMATS.parent / "xgboost" / "old_binary.zip") as held:
         Path("old.bst").write_bytes(held.read("0.90-dart-softprob.model"))
         Path("linear.bst").write_bytes(held.read("0.90-gblinear.model"))
@@ -207,49 +217,33 @@ def test_the_command_for_old_files_of_xgboost(run):
     code, out, err = run("predict", "old.pkl", "rows.csv")  # XGBoost fails to open it
     assert (code, out) == run("predict", "pickled.json", "rows.csv")[:2]
     assert (code, err.count("opening a pickle can run any code")) == (0, 1)
-    assert run("convert", "old.bst", "new.skforge") == (
-        2,
-        "",
-        "error: new.skforge does not end in .json.\n",
-    )
+    assert refused("old.bst", "new.skforge") == ("new.skforge does not end in .json.")
     options = "--model", "old.bst", "--data", "rows.csv"
-    assert run("convert", "old.bst", "newer.json", *options) == (
-        2,
-        "",
-        "error: --model and --data are for .skforge files, and old.bst is one of "
-        "XGBoost; skforge predict newer.json ROWS answers by it.\n",
+    assert refused("old.bst", "newer.json", *options) == (
+        "--model and --data are for .skforge files, and old.bst is one of "
+        "XGBoost; skforge predict newer.json ROWS answers by it."
     )
-    assert run("convert", "linear.bst", "newer.json") == (
-        2,
-        "",
-        "error: linear.bst: The booster 'gblinear' is not a tree ensemble that can be "
-        "compiled; train with booster='gbtree' or 'dart'.\n",
+    assert refused("linear.bst", "newer.json") == (
+        "linear.bst: The booster 'gblinear' is not a tree ensemble that can be "
+        "compiled; train with booster='gbtree' or 'dart'."
     )
     assert not Path("newer.json").exists()
 
 
-def test_bad_use(run):
-    assert run("convert", "old.skforge", "new.json") == (
-        2,
-        "",
-        "error: new.json does not end in .skforge.\n",
-    )
+def test_bad_use(refused):
+    assert refused("old.skforge", "new.json") == ("new.json does not end in .skforge.")
     Path("damaged.skforge").write_bytes(FIRST.read_bytes()[:-9])
     Path("later.skforge").write_bytes(
         changed(FIRST.read_bytes(), lambda m: m.update(format_version=FORMAT + 1))
     )
-    assert run("convert", "damaged.skforge", "new.skforge") == (
-        2,
-        "",
-        "error: damaged.skforge cannot be loaded: it is damaged (its end is not one of "
-        "a zip file). Save the model again.\n",
+    assert refused("damaged.skforge", "new.skforge") == (
+        "damaged.skforge cannot be loaded: it is damaged (its end is not one of "
+        "a zip file). Save the model again."
     )
-    assert run("convert", "later.skforge", "new.skforge") == (
-        2,
-        "",
-        f"error: later.skforge cannot be loaded: skforge 0.1.0 wrote it in format "
+    assert refused("later.skforge", "new.skforge") == (
+        f"later.skforge cannot be loaded: skforge 0.1.0 wrote it in format "
         f"{FORMAT + 1}, and skforge {__version__} reads only format {FORMAT}. Update "
-        "skforge.\n",
+        "skforge."
     )
     assert not Path("new.skforge").exists()
 

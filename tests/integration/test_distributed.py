@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import pickle
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import make_column_transformer
+from sklearn.decomposition import PCA
 from sklearn.ensemble import (
     HistGradientBoostingClassifier,
     RandomForestRegressor,
@@ -34,12 +34,14 @@ from skforge.exceptions import (
     UnsupportedModelError,
 )
 from skforge.prediction.answers import METHODS
+from tests.comparing import in_child
 from tests.noted import calls_of, run_threads
 from tests.plain import plain
+from tests.programs import run_python
 from tests.refusals import error_of
 
-for library in ("polars", "lightgbm", "xgboost"):
-    pytest.importorskip(library)
+pytest.importorskip("polars")
+lgb, xgb = pytest.importorskip("lightgbm"), pytest.importorskip("xgboost")
 pd = pytest.importorskip("pandas")
 
 from tests.distributed_tools import NAMES, n_kept, named_model, same_bits, table  # noqa: E402 - it needs pandas
@@ -123,9 +125,6 @@ def test_columns_of_contributions_are_named_after_features(kind):
 
 
 def test_features_that_a_step_makes_have_no_names_of_columns():
-    from sklearn.decomposition import PCA
-    from sklearn.pipeline import make_pipeline
-
     frame = table().fillna(0.0)
     forest = RandomForestRegressor(3, max_depth=3)
     model = make_pipeline(PCA(4), forest).fit(frame, frame["tax"])
@@ -135,9 +134,8 @@ def test_features_that_a_step_makes_have_no_names_of_columns():
 
 
 def test_names_of_contributions_that_would_be_there_twice_are_numbers():
-    xgboost = pytest.importorskip("xgboost")
     frame = table().set_axis(["a", "bias", "b", "c"], axis=1)
-    model = xgboost.XGBRegressor(n_estimators=1).fit(frame, frame["c"])
+    model = xgb.XGBRegressor(n_estimators=1).fit(frame, frame["c"])
     work = job(plain(model).fit(frame), "predict_contribs", 1, "auto")
     assert work.answer.names == tuple(f"contribution_{i}" for i in range(5))
 
@@ -146,9 +144,9 @@ def test_contributions_that_are_not_defined_are_refused_before_anything_runs():
     model, X = trained("three values")
     bare = replace(load_forest(model), cover=np.zeros(0))
     fast = plain(bare).fit(X)
-    with pytest.raises(UnsupportedModelError) as error:
-        job(fast, "predict_contribs", 1, "auto")
-    assert str(error.value) == error_of(UnsupportedModelError, fast.predict_contribs, X)
+    assert error_of(
+        UnsupportedModelError, job, fast, "predict_contribs", 1, "auto"
+    ) == error_of(UnsupportedModelError, fast.predict_contribs, X)
 
 
 def test_an_artifact_is_small_and_the_same_every_time():
@@ -197,6 +195,15 @@ def with_categories():
     return frame, ((frame.c == "q") ^ (frame.x > 0)).astype(int)
 
 
+CATEGORICAL = {
+    "histogram": HistGradientBoostingClassifier(
+        max_iter=4, categorical_features="from_dtype"
+    ),
+    "xgboost": xgb.XGBClassifier(n_estimators=4, enable_categorical=True),
+    "lightgbm": lgb.LGBMClassifier(n_estimators=4, verbose=-1),
+}
+
+
 @pytest.mark.parametrize("dtype", ["int64", "int32", "float64", "bool"])
 @pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
 def test_numbers_are_categories_where_training_had_some(library, dtype):
@@ -208,11 +215,10 @@ def test_numbers_are_categories_where_training_had_some(library, dtype):
     column = (values if dtype == "bool" else values + 3).astype(dtype)
     stars = pd.Categorical(column, ordered=library == "lightgbm")
     frame = pd.DataFrame({"x": rng.normal(size=200), "stars": stars})
-    module = pytest.importorskip(library)
-    if library == "xgboost":
-        model = module.XGBRegressor(n_estimators=4, enable_categorical=True)
-    else:
-        model = module.LGBMRegressor(n_estimators=4, verbose=-1)
+    model = {
+        "xgboost": xgb.XGBRegressor(n_estimators=4, enable_categorical=True),
+        "lightgbm": lgb.LGBMRegressor(n_estimators=4, verbose=-1),
+    }[library]
     fast = plain(model.fit(frame, values + frame.x)).fit(frame)
     work, expected = job(fast, "predict", 1, "auto"), model.predict(frame)
     same_bits(work.of_frame(frame), expected)
@@ -233,9 +239,8 @@ def test_numbers_are_categories_where_training_had_some(library, dtype):
 
 def test_text_for_a_number_is_no_category_of_another_column():
     """LightGBM gives its lists to a frame's columns of categories in their order."""
-    lightgbm = pytest.importorskip("lightgbm")
     frame, y = with_categories()
-    model = lightgbm.LGBMClassifier(n_estimators=2, verbose=-1).fit(frame, y)
+    model = clone(CATEGORICAL["lightgbm"]).fit(frame, y)
     work = job(plain(model).fit(frame), "predict", 1, "auto")
     assert error_of(InvalidInputError, work.of_frame, frame.assign(x="q", c=1.0)) == (
         "The column 'x' holds text, but the model has no category names; encode it as "
@@ -243,20 +248,11 @@ def test_text_for_a_number_is_no_category_of_another_column():
     )
 
 
-@pytest.mark.parametrize("kind", ["histogram", "xgboost", "lightgbm"])
+@pytest.mark.parametrize("kind", CATEGORICAL)
 def test_categories_missing_values_and_text(kind):
     frame, y = with_categories()
-    if kind == "histogram":
-        model = HistGradientBoostingClassifier(
-            max_iter=4, categorical_features="from_dtype"
-        )
-    elif kind == "xgboost":
-        xgboost = pytest.importorskip("xgboost")
-        model = xgboost.XGBClassifier(n_estimators=4, enable_categorical=True)
-    else:
-        lightgbm = pytest.importorskip("lightgbm")
-        model = lightgbm.LGBMClassifier(n_estimators=4, verbose=-1)
-    fast = plain(model.fit(frame, y)).fit(frame)
+    model = clone(CATEGORICAL[kind]).fit(frame, y)
+    fast = plain(model).fit(frame)
     work = job(fast, "predict_proba", 1, "auto")
     assert not work.artifact.pickled  # the names of categories are in the forest
     expected = model.predict_proba(frame)
@@ -280,14 +276,9 @@ def coded(kind):
     """Return a model of categories that were numbers in training, and these rows."""
     frame, y = with_categories()
     X = np.c_[frame.x, frame.c.cat.codes].astype(np.float32)
+    model = clone(CATEGORICAL[kind])
     if kind == "xgboost":
-        xgboost = pytest.importorskip("xgboost")
-        model = xgboost.XGBClassifier(
-            n_estimators=4, enable_categorical=True, feature_types=["q", "c"]
-        )
-        return model.fit(X, y), X, frame
-    lightgbm = pytest.importorskip("lightgbm")
-    model = lightgbm.LGBMClassifier(n_estimators=4, verbose=-1)
+        return model.set_params(feature_types=["q", "c"]).fit(X, y), X, frame
     return model.fit(X, y, categorical_feature=[1]), X, frame
 
 
@@ -314,19 +305,12 @@ def test_names_of_categories_are_not_guessed(kind, keep):
 
 def test_pickles_are_sent_only_where_nothing_else_can_be():
     frame, y = with_categories()
-    histogram = HistGradientBoostingClassifier(
-        max_iter=2, categorical_features="from_dtype"
-    ).fit(frame, y)
     models = {kind: trained(kind) for kind in KINDS}
     models |= {f"coded {kind}": coded(kind)[:2] for kind in ("xgboost", "lightgbm")}
-    models["histogram"] = histogram, frame
+    for kind, model in CATEGORICAL.items():
+        models[f"named {kind}"] = clone(model).fit(frame, y), frame
     models["calibrated"] = calibrated(), trained()[1]
     models["stacked"] = stacked(), trained()[1]
-    for kind, library in (("xgboost", "XGBClassifier"), ("lightgbm", "LGBMClassifier")):
-        made = getattr(pytest.importorskip(kind), library)(n_estimators=2)
-        if kind == "xgboost":
-            made.set_params(enable_categorical=True)
-        models[f"named {kind}"] = made.fit(frame, y), frame
     forms = {
         kind: pack(plain(model).fit(X)).pickled for kind, (model, X) in models.items()
     }
@@ -357,10 +341,9 @@ def test_a_model_that_cannot_leave_its_source_behind():
 def test_another_process_needs_neither_the_source_nor_the_estimator(
     tmp_path, categories
 ):
-    xgboost = pytest.importorskip("xgboost")
     if categories:
         X, y = with_categories()
-        model = xgboost.XGBClassifier(n_estimators=4, enable_categorical=True).fit(X, y)
+        model = clone(CATEGORICAL["xgboost"]).fit(X, y)
     else:
         model, X = trained("xgboost")
     fast = plain(model).fit(X)
@@ -369,14 +352,9 @@ def test_another_process_needs_neither_the_source_nor_the_estimator(
     code = (
         "import pickle, sys; sys.modules['xgboost'] = None;"  # cannot be imported
         "work, X = pickle.load(open('job', 'rb'));"
-        "sys.stdout.buffer.write(work.of_frame(X).tobytes())"
+        "print(work.of_frame(X).tobytes().hex(), end='')"
     )
-    found = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )  # fmt: skip
-    assert found.returncode == 0, found.stderr.decode()
-    assert found.stdout == model.predict_proba(X).tobytes()
+    assert run_python(code, cwd=tmp_path) == model.predict_proba(X).tobytes().hex()
 
 
 # ------------------------------------------------------------ the models of a process
@@ -433,11 +411,7 @@ def test_a_load_that_failed_is_tried_again(monkeypatch):
 def test_a_fork_while_a_model_loads_does_not_hang():
     artifact = pack(named_model())
     with _artifact._slot(artifact.checksum, 1).lock:
-        child = os.fork()
-        if child == 0:
-            ok = _artifact.loaded(artifact, 1).forest_.n_trees == 12
-            os._exit(0 if ok else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert in_child(lambda: _artifact.loaded(artifact, 1).forest_.n_trees) == 0
 
 
 # ------------------------------------------------------------ arguments
@@ -458,9 +432,8 @@ def test_methods_that_are_not_there():
 
 
 def test_names_that_lightgbm_makes_up_are_not_asked_for():
-    lightgbm = pytest.importorskip("lightgbm", exc_type=ImportError)
     X = np.random.default_rng(0).normal(size=(200, 3))
-    model = lightgbm.LGBMRegressor(n_estimators=3, verbose=-1).fit(X, X[:, 0])
+    model = lgb.LGBMRegressor(n_estimators=3, verbose=-1).fit(X, X[:, 0])
     work = job(plain(model).fit(X), "predict", 1, "auto")
     frame = pd.DataFrame(X, columns=["a", "b", "c"])
     assert work.columns_of(frame.columns, None) == ["a", "b", "c"]

@@ -17,7 +17,7 @@ from skforge.compiler.target import Target
 from skforge.engine.cpu.jit import emit_object
 from skforge.runtime import elf, loading
 from tests.noted import calls_of
-from tests.programs import run_python
+from tests.programs import run_python, without_executable_memory
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or Target.host().arch not in ("x86_64", "aarch64"),
@@ -183,25 +183,9 @@ def test_llvm_links_what_is_refused(binary, by_llvm, monkeypatch):
 
 
 def test_where_memory_may_not_be_executed_an_error_says_so(binary, tmp_path):
-    (tmp_path / "object").write_bytes(binary)
-    code = f"""
-import ctypes, pathlib
-from skforge.exceptions import CompilerError
-from skforge.runtime.loading import load_object
-binary = pathlib.Path({str(tmp_path / "object")!r}).read_bytes()
-if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0):  # PR_SET_MDWE
-    print("no such rule")
-else:
-    try:
-        load_object(binary, ["count"], dict.fromkeys({list(SYMBOLS)!r}, 1))
-    except CompilerError as error:
-        print(error)
-"""
-    run = run_python(code)
-    if "no such rule" in run:
-        pytest.skip("this kernel is older than 6.3")
-    assert "refuses executable memory" in run
-    assert "skforge.export" in run
+    said = without_executable_memory(tmp_path, binary, "count", *SYMBOLS)
+    assert "refuses executable memory" in said
+    assert "skforge.export" in said
 
 
 def test_the_runtime_imports_numpy_and_the_standard_library_alone():

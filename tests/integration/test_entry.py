@@ -15,7 +15,6 @@ import warnings
 import weakref
 from collections import defaultdict
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -48,7 +47,9 @@ from skforge.runtime.entries import KernelTable, as_method, retire
 from skforge.schedule.schedule import Schedule
 from tests.comparing import in_child
 from tests.exactness.forests import drawn
+from tests.noted import run_threads
 from tests.outputs_of import outputs_of
+from tests.row_layouts import converted, strided
 
 SIZES = (1, 2, 63, 64, 65, 600)
 DOUBLE = ("float64", "float64")
@@ -679,33 +680,18 @@ class Rows(np.ndarray):
     """A subclass that may mean anything."""
 
 
-def _unaligned() -> np.ndarray:
-    raw = np.zeros(ROWS.nbytes + 1, np.uint8)[1:]
-    rows = raw.view(np.float32).reshape(ROWS.shape)
-    assert not rows.flags.aligned
-    return rows
-
-
-RECORDS = np.zeros(12, dtype=[("x", "f4", (WIDTH,)), ("y", "u1")])
 BETWEEN = np.zeros((2, WIDTH), [("x", "f4"), ("y", "u2")])
 DECLINED: dict[str, Callable[[], Any]] = {
-    "float16": lambda: ROWS.astype(np.float16),
-    "longdouble": lambda: ROWS.astype(np.longdouble),
+    **converted(ROWS),
     "complex": lambda: ROWS.astype(np.complex64),
     "int32": lambda: np.ones(ROWS.shape, np.int32),
-    "int64": lambda: np.ones(ROWS.shape, np.int64),
-    "bool": lambda: ROWS > 0,
-    "big-endian": lambda: ROWS.astype(">f4"),
     "big-endian double": lambda: ROWS.astype(">f8"),
-    "objects": lambda: ROWS.astype(object),
     "strings": lambda: ROWS.astype("U8"),
     "dates": lambda: np.zeros(ROWS.shape, "M8[s]"),
     "records": lambda: np.zeros(ROWS.shape, [("x", "f4")]),
-    "rows of records": lambda: RECORDS["x"],
     "many rows of Fortran order": lambda: np.asfortranarray(np.tile(ROWS, (40, 1))),
     "columns too large for float32": lambda: np.full((1, 2 * WIDTH), 1e39)[:, ::2],
     "columns between two numbers": lambda: BETWEEN["x"],
-    "unaligned": _unaligned,
     "0 rows": lambda: ROWS[:0],
     "1-D": lambda: ROWS[0],
     "0-D": lambda: np.array(1.0, np.float32),
@@ -754,28 +740,9 @@ def test_it_takes_one_argument():
         entry(X=ROWS)
 
 
-def _far_apart() -> np.ndarray:
-    wide = np.full((1000, 40), np.nan, np.float32)
-    wide[::90, 7:12] = ROWS
-    return wide[::90, 7:12]
-
-
-def _read_only() -> np.ndarray:
-    rows = ROWS.copy()
-    rows.flags.writeable = False
-    return rows
-
-
 TAKEN: dict[str, Callable[[], np.ndarray]] = {
-    "contiguous": lambda: ROWS,
-    "read-only": _read_only,
-    "backwards": lambda: ROWS[::-1],
-    "far apart": _far_apart,
+    **strided(ROWS),
     "every third": lambda: ROWS[::3],
-    "one row repeated": lambda: np.broadcast_to(ROWS[0], (7, WIDTH)),
-    "Fortran order": lambda: np.asfortranarray(ROWS),
-    "columns backwards": lambda: ROWS[:, ::-1],
-    "every other column": lambda: np.repeat(ROWS, 2, axis=1)[:, ::2],
     "one column repeated": lambda: np.broadcast_to(ROWS[:, :1], ROWS.shape),
     "float64, Fortran order": lambda: np.asfortranarray(ROWS.astype(np.float64)),
     "float64, columns backwards": lambda: ROWS.astype(np.float64)[::-1, ::-1],
@@ -951,19 +918,16 @@ def test_sixteen_threads():
         output: module.entry(output) for output in ("raw", "transformed", "labels")
     }
     expected = {output: wanted(module, output, rows) for output in found}
-    gate = threading.Barrier(16)
 
     def work(seed: int) -> None:
         random = np.random.default_rng(seed)
-        gate.wait(60)
         for _ in range(200):
             first = int(random.integers(199))
             part = slice(first, int(random.integers(first + 1, 201)))
             for output, entry in found.items():
                 np.testing.assert_array_equal(entry(rows[part]), expected[output][part])
 
-    with ThreadPoolExecutor(16) as pool:
-        list(pool.map(work, range(16)))
+    run_threads(work)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")

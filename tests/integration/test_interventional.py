@@ -43,6 +43,8 @@ from tests.plain import plain
 LIMITS = {np.dtype(np.float32): 1e-7, np.dtype(np.float64): 1e-12}
 
 N_FEATURES = 5
+#: Which of the rows are explained, and which are background.
+PARTS = slice(4), slice(50, 56)
 
 
 def oracle(forest, rows, background):
@@ -406,37 +408,22 @@ def test_a_background_without_rows_is_refused():
     assert module.predict_contribs(X[:0], background=X[:3]).shape == (0, N_FEATURES + 1)
 
 
-@pytest.mark.parametrize("kind", ["missing", "classes"])
-def test_interactions_are_those_of_all_subsets(kind):
-    random, width = np.random.default_rng(2), 4
-    rows = random.normal(size=(300, width))
-    y = rows[:, 0] * rows[:, 1] + np.sin(3 * rows[:, 2]) * rows[:, 3]
-    y = y + 0.1 * rows.sum(axis=1) + random.normal(size=300)
-    if kind == "missing":
-        rows[random.random(rows.shape) < 0.1] = np.nan
-    if kind == "classes":
-        y = np.digitize(y, [-0.5, 0.5])
-    trees = {"n_estimators": 4, "num_leaves": 60, "min_child_samples": 2}
-    lightgbm = pytest.importorskip("lightgbm")
-    kinds = lightgbm.LGBMClassifier, lightgbm.LGBMRegressor
-    source = kinds[kind != "classes"](**trees, verbose=-1, n_jobs=1).fit(rows, y)
-    model = compile_forest(source)
-    given, background = rows[:4], rows[50:56]
+@pytest.mark.parametrize("name", ["histogram", "forest-classes"])
+def test_interactions_are_those_of_all_subsets(name):
+    X, module = trained(name)[1], compiled(name)
+    rows, background = (X[part].astype(module.forest.input_dtype) for part in PARTS)
     options = {"interactions": True, "background": background}
-    found = model.predict_contribs(given, **options)
-    found = found.reshape(len(given), -1, width + 1, width + 1)
-    wanted = interventional_interactions(model.forest, given, background)
-    off = ~np.eye(width, dtype=bool)
-    np.testing.assert_allclose(
-        found[..., :-1, :-1][..., off], wanted[..., off], atol=1e-12
-    )
-    values = model.predict_contribs(given, background=background)
-    values = values.reshape(len(given), -1, width + 1)
-    np.testing.assert_allclose(
-        found[..., :-1, :].sum(axis=-1), values[..., :-1], atol=1e-12
-    )
+    found = module.predict_contribs(np.concatenate([rows] * 3), **options)
+    assert (found[:4] == found[4:8]).all()
+    found = found[:4].reshape(4, -1, N_FEATURES + 1, N_FEATURES + 1)
+    wanted = interventional_interactions(module.forest, rows, background)
+    off = ~np.eye(N_FEATURES, dtype=bool)
+    pairs = found[..., :-1, :-1][..., off]
+    np.testing.assert_allclose(pairs, wanted[..., off], atol=1e-12)
+    values = module.predict_contribs(rows, background=background)
+    values = values.reshape(4, -1, N_FEATURES + 1)
+    sums = found[..., :-1, :].sum(axis=-1)
+    np.testing.assert_allclose(sums, values[..., :-1], atol=1e-12)
     assert (found[..., -1, -1] == values[..., -1]).all()
-    again = model.predict_contribs(np.concatenate([given] * 3), **options)
-    assert (again[:4] == again[4:8]).all()
     with pytest.raises(InvalidInputError, match="approximate=True and background"):
-        model.predict_contribs(given, approximate=True, background=background)
+        module.predict_contribs(rows, approximate=True, background=background)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import threading
-import warnings
 
 import numpy as np
 import pytest
 from sklearn.datasets import make_classification
-from sklearn.ensemble import RandomForestClassifier
 
 import skforge
 from skforge import CompiledForest
@@ -117,33 +114,7 @@ def test_threads_that_need_a_kernel_at_once_compile_it_once(made):
     assert len(made) == 2
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_child_forked_after_fit_compiles_its_own_kernels():
-    model = CompiledForest(MODEL, tuning="off").fit(X)
-    right = MODEL.predict(X)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        child = os.fork()
-    if not child:
-        status = 1
-        try:
-            status = 0 if np.array_equal(model.predict(X), right) else 2
-        finally:
-            os._exit(status)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert np.array_equal(model.predict(X), right)
-
-
 def test_fit_leaves_no_thread_behind_that_a_fork_or_exit_would_meet():
     before = set(threading.enumerate())
     CompiledForest(MODEL, tuning="off").fit(X).predict(X)
     assert set(threading.enumerate()) == before
-
-
-def test_forests_whose_leaves_are_not_added():
-    model = CompiledForest(RandomForestClassifier(3, random_state=0), tuning="off")
-    model.fit(X, Y)
-    for size in sizes_of(model):
-        rows = np.resize(X, (size, X.shape[1]))
-        found = model.predict_proba(rows)
-        assert np.array_equal(found, model.estimator_.predict_proba(rows))

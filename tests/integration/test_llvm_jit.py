@@ -20,8 +20,8 @@ from skforge.engine.cpu.jit import (
 from skforge.exceptions import CompilerError, TargetError
 from tests.lir_loops import for_
 from tests.llvm_kernels import buffers, compiled, kernel, targets
-from tests.noted import run_threads
 from tests.programs import run_python
+from tests.refusals import error_of
 from tests.run_kernel import call, pack_slots
 
 DEPTH, TREES, FEATURES = 8, 100, 28
@@ -163,9 +163,10 @@ def test_a_module_of_several_kernels():
     assert out[0] == 11
     assert "define void @add1(" in emit_ir(sources, Target.host())
     assert module.address("add1") != module.address("add10")
-    with pytest.raises(CompilerError) as error:
-        module.address("add2")
-    assert str(error.value) == "No kernel 'add2' in this module; it has add1, add10."
+    assert (
+        error_of(CompilerError, module.address, "add2")
+        == "No kernel 'add2' in this module; it has add1, add10."
+    )
 
 
 @pytest.mark.parametrize(
@@ -192,9 +193,10 @@ def test_llvms_errors_name_the_kernel(text, message):
 
 
 def test_nothing_to_compile():
-    with pytest.raises(CompilerError) as error:
-        compile_functions([], Target.host())
-    assert str(error.value) == "There is no function to compile."
+    assert (
+        error_of(CompilerError, compile_functions, [], Target.host())
+        == "There is no function to compile."
+    )
 
 
 # ------------------------------------------------------------ calls
@@ -223,34 +225,6 @@ def test_scalar_parameters_arrive_exactly():
     for target in targets().values():
         got = compiled(function, {**args, "out": np.zeros(5)}, target)["out"]
         assert got.tolist() == [np.float32(0.1), 1e300, 255, -(2.0**53), -7]
-
-
-def test_calls_release_the_gil_and_share_nothing():
-    module = compile_functions([walk_kernel(8)], Target.host())
-    args, sums = walk_args(2048)
-    outs = [np.zeros(2048, np.float32) for _ in range(16)]
-    slots = [args[k] for k in ("nodes", "leaves", "x")]
-
-    def work(number):
-        for _ in range(3):
-            call(module, "walk", [*slots, outs[number], 2048, TREES])
-
-    run_threads(work)
-    assert all(np.array_equal(out, sums) for out in outs)
-
-
-def test_many_threads_compile_at_once():
-    args, sums = walk_args(8)
-
-    def work(k):
-        name = f"walk{k}"
-        module = compile_functions([walk_kernel(2, name)], Target.host())
-        out = np.zeros(8, np.float32)
-        slots = [args[key] for key in ("nodes", "leaves", "x")]
-        call(module, name, [*slots, out, 8, TREES])
-        return np.array_equal(out, sums)
-
-    assert all(run_threads(work, 8))
 
 
 def test_importing_loads_no_llvmlite():

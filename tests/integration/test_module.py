@@ -19,36 +19,10 @@ from skforge.schedule.schedule import Schedule
 from tests.exactness.checks import assert_same_bits, expected, raw_of
 from tests.exactness.forests import forest
 from tests.noted import calls_of
+from tests.row_layouts import converted, strided
 from tests.unit.test_module import FOREST, MODULE, ROWS, S
 
 # ---------------------------------------------------------------- rows that are taken
-
-
-def _view_of_wider_rows() -> np.ndarray:
-    wide = np.full((100, 20), np.nan, np.float32)
-    wide[::2, 3:8] = ROWS
-    return wide[::2, 3:8]
-
-
-def _unaligned() -> np.ndarray:
-    raw = np.zeros(ROWS.nbytes + 1, np.uint8)
-    rows = raw[1:].view(np.float32).reshape(ROWS.shape)
-    rows[:] = ROWS
-    assert not rows.flags.aligned
-    return rows
-
-
-def _of_records() -> np.ndarray:
-    """Rows 21 bytes apart: no whole number of elements."""
-    records = np.zeros(50, dtype=[("x", "f4", (5,)), ("y", "u1")])
-    records["x"] = ROWS
-    return records["x"]
-
-
-def _read_only() -> np.ndarray:
-    rows = ROWS.copy()
-    rows.flags.writeable = False
-    return rows
 
 
 def _frame(columns: Any) -> Any:
@@ -58,26 +32,12 @@ def _frame(columns: Any) -> Any:
 
 
 TAKEN: dict[str, Callable[[], Any]] = {
-    "contiguous": lambda: ROWS,
-    "view of wider rows": _view_of_wider_rows,
-    "rows backwards": lambda: ROWS[::-1],
-    "columns backwards": lambda: ROWS[:, ::-1],
-    "every other column": lambda: np.repeat(ROWS, 2, axis=1)[:, ::2],
-    "Fortran order": lambda: np.asfortranarray(ROWS),
-    "one row repeated": lambda: np.broadcast_to(ROWS[0], (9, 5)),
-    "unaligned": _unaligned,
-    "rows of records": _of_records,
-    "read-only": _read_only,
-    "other byte order": lambda: ROWS.astype(ROWS.dtype.newbyteorder()),
+    **strided(ROWS),
+    **converted(ROWS),
     "float64": lambda: ROWS.astype(np.float64) + 1e-9,
     "float64 too large for float32": lambda: np.full((3, 5), 1e300),
-    "float16": lambda: ROWS.astype(np.float16),
-    "longdouble": lambda: ROWS.astype(np.longdouble),
-    "int64": lambda: (ROWS * 3).astype(np.int64),
     "int64 beyond 2**24": lambda: np.full((3, 5), (1 << 24) + 1),
     "uint8": lambda: np.abs(ROWS * 3).astype(np.uint8),
-    "bool": lambda: ROWS > 0,
-    "objects": lambda: ROWS.astype(object),
     "list of lists": lambda: ROWS.tolist(),
     "no rows": lambda: ROWS[:0],
     "no rows of float64": lambda: np.asfortranarray(ROWS[:0].astype(np.float64)),

@@ -110,17 +110,21 @@ def assert_close(result, expected):
         assert result["individual"].dtype == expected["individual"].dtype
 
 
+def as_by_scikit_learn(model, fast, rows, features, **how):
+    """Return the result, counted, after comparing it with that of all predictions."""
+    result = by_counts(fast, rows, features, **how)
+    how["method"] = "brute"
+    assert_close(result, inspection.partial_dependence(model, rows, features, **how))
+    return result
+
+
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", MODELS)
 def test_all_kinds_of_models_depend_on_features_as_in_scikit_learn(name):
     model, fast, rows = fitted(name)
     for features, weights in (([0], None), ([1, 2], WEIGHTS), (3, WEIGHTS)):
         how = {"kind": "both", "sample_weight": weights, **FINITE}
-        result = by_counts(fast, rows, features, **how)
-        theirs = inspection.partial_dependence(
-            model, rows, features, method="brute", **how
-        )
-        assert_close(result, theirs)
+        result = as_by_scikit_learn(model, fast, rows, features, **how)
         assert result["average"].dtype == np.float64
         only = by_counts(fast, rows, features, sample_weight=weights, **FINITE)
         np.testing.assert_array_equal(only["average"], result["average"])
@@ -131,8 +135,7 @@ def test_all_kinds_of_models_depend_on_features_as_in_scikit_learn(name):
 def test_a_decision_function_is_a_response(name):
     model, fast, rows = fitted(name)
     how = {"response_method": "decision_function", "kind": "both", **FINITE}
-    theirs = inspection.partial_dependence(model, rows, [0], method="brute", **how)
-    assert_close(by_counts(fast, rows, [0], **how), theirs)
+    as_by_scikit_learn(model, fast, rows, [0], **how)
 
 
 @pytest.mark.parametrize("name", ["xgboost, three", "catboost"])
@@ -254,10 +257,7 @@ def test_frames_with_categories(library):
     fast = compiled(model, frame)
     for features in (["a"], ["colour"], ["b", "colour"]):
         how = {"categorical_features": ["colour"], "kind": "both", **FINITE}
-        theirs = inspection.partial_dependence(
-            model, frame, features, method="brute", **how
-        )
-        assert_close(by_counts(fast, frame, features, **how), theirs)
+        as_by_scikit_learn(model, fast, frame, features, **how)
 
 
 # ------------------------------------------------------------ sources
@@ -300,10 +300,7 @@ def test_pipelines_that_fold_are_counted_and_others_predicted():
     fast = compiled(model, rows)
     how = {"categorical_features": ["kind"], "kind": "both", "grid_resolution": 9}
     for features in (["b"], ["kind", "a"]):
-        theirs = inspection.partial_dependence(
-            model, rows, features, method="brute", **how
-        )
-        assert_close(by_counts(fast, rows, features, **how), theirs)
+        as_by_scikit_learn(model, fast, rows, features, **how)
 
     splines = make_pipeline(SplineTransformer(), forest).fit(X, Y)
     before = make_pipeline(StandardScaler().fit(X), fitted("xgboost")[1])

@@ -21,7 +21,10 @@ import numpy as np
 import pytest
 from scipy import sparse
 from sklearn import ensemble
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
 from sklearn.multioutput import MultiOutputClassifier, MultiOutputRegressor
+from sklearn.pipeline import make_pipeline
 
 import skforge
 from skforge import CompiledForest
@@ -32,7 +35,7 @@ from skforge.exceptions import (
 )
 from tests import kinds, kinds_of_pipelines
 from tests.compared_calls import another_order
-from tests.kinds import FEW, TWO, Kind, X
+from tests.kinds import FEW, TWO, Kind
 from tests.plain import plain
 
 cb = pytest.importorskip("catboost")
@@ -43,6 +46,11 @@ kinds.TARGETS["times"] = np.array(
     [(flag > 0, value) for flag, value in zip(TWO, np.exp(kinds.SCORE), strict=True)],
     dtype=[("event", bool), ("time", float)],
 )
+kinds.TARGETS["many"] = np.digitize(kinds.SCORE, np.linspace(-2, 2, 11))
+kinds.TARGETS["large"] = kinds.SCORE * 1e8
+SOFT = kinds.WRAPPERS["soft votes, weighted"].model
+MEAN = kinds.WRAPPERS["mean of votes"].model
+#: Kinds whose answers have an order in memory of their own, and votes that transform.
 MORE: dict[str, Kind] = {
     "catboost of two": Kind(cb.CatBoostClassifier(**CAT)),
     "catboost of three": Kind(cb.CatBoostClassifier(**CAT), "three"),
@@ -63,9 +71,10 @@ MORE: dict[str, Kind] = {
         cb.CatBoostRegressor(loss_function="RMSEWithUncertainty", **CAT), "values"
     ),
     "catboost, ranker": Kind(
-        cb.CatBoostRanker(**CAT), "three", fit={"group_id": np.arange(len(X)) // 10}
+        cb.CatBoostRanker(**CAT), "three", fit={"group_id": np.arange(kinds.N) // 10}
     ),
     "hist of three": Kind(kinds.HIST, "three"),
+    "hist of many": Kind(kinds.HIST, "many"),
     "gb of three": Kind(kinds.BOOSTED, "three"),
     "adaboost of three": Kind(kinds.CLASSIFIERS["adaboost"], "three"),
     "embedding": Kind(ensemble.RandomTreesEmbedding(**FEW)),
@@ -83,6 +92,12 @@ MORE: dict[str, Kind] = {
         MultiOutputClassifier(cb.CatBoostClassifier(**CAT)), "labels"
     ),
     "xgboost of columns": Kind(kinds.REGRESSORS["xgboost"], "columns"),
+    "votes, not flat": Kind(clone(SOFT).set_params(flatten_transform=False), "three"),
+    "mean of votes, large": Kind(MEAN, "large"),
+    "pipeline of a mean of votes": Kind(make_pipeline(kinds.SCALER, MEAN), "values"),
+    "search for a mean of votes": Kind(
+        GridSearchCV(MEAN, {"weights": [None]}, cv=2), "values"
+    ),
 }
 if find_spec("sksurv"):
     from sksurv.ensemble import RandomSurvivalForest
@@ -211,10 +226,12 @@ def test_surface(name: str, tmp_path: Path) -> None:
     rows = kinds.ROWS[kind.on][:40]
     wrong = []
     for method in (method for method in METHODS if takes_rows(model, method)):
-        for what, args, how in calls_of(getattr(model, method)):
-            wanted = given(getattr(model, method), rows, *args, **how)
+        calls = [(rows, *call) for call in calls_of(getattr(model, method))]
+        calls += [(rows[:n], f"{n} rows", (), {}) for n in (9, 1, 1)]  # by entries
+        for X, what, args, how in calls:
+            wanted = given(getattr(model, method), X, *args, **how)
             for state, one in states.items():
-                found = given(called, one, method, rows, *args, **how)
+                found = given(called, one, method, X, *args, **how)
                 text = ""
                 if isinstance(found, Exception):
                     refused = state in ("dropped", "file")

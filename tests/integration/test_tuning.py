@@ -109,6 +109,7 @@ def test_the_environment_says_how_long_a_search_takes(monkeypatch, tmp_path):
     monkeypatch.setenv("SKFORGE_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("SKFORGE_TUNING_SECONDS", "0")
     assert CompiledForest(MODEL).fit(X).tuning_result_ is None
+    assert CompiledForest(MODEL, tuning="off").fit(X).tuning_result_ is None
     monkeypatch.setenv("SKFORGE_TUNING_SECONDS", "0.6")
     assert CompiledForest(MODEL).fit(X).tuning_result_.budget == 0.6
     monkeypatch.delenv("SKFORGE_TUNING_SECONDS")
@@ -128,22 +129,19 @@ def test_seconds_that_are_none_are_said(text, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("text", "verify", "graphs"),
+    ("text", "said"),
     [
-        ("", False, True),
-        (" OFF ", False, False),
-        ("false", False, False),
-        ("1", True, True),
-        ("on", True, True),
+        *((text, None) for text in ("", " ")),
+        *((t, False) for t in (" OFF ", "off", "0", "no", "false", "disabled", "none")),
+        *((text, True) for text in ("1", "on", "Yes", "true", "enabled")),
     ],
 )
-def test_switches_take_the_same_words(text, verify, graphs, monkeypatch):
-    monkeypatch.setenv("SKFORGE_VERIFY", text)
-    monkeypatch.setenv("SKFORGE_GRAPHS", text)
-    assert _config.verify_every_pass() is verify
-    assert _config.launch_graphs() is graphs
-    off = CompiledForest(MODEL, tuning="off")
-    assert off.fit(X).tuning_result_ is None
+def test_switches_take_the_same_words(text, said, monkeypatch):
+    for name in ("VERIFY", "GRAPHS", "CACHE"):
+        monkeypatch.setenv(f"SKFORGE_{name}", text)
+    assert _config.verify_every_pass() is (said is True)
+    for is_on in (_config.launch_graphs, _config.cache_switched_on):
+        assert is_on() is (said is not False)
 
 
 def test_a_search_that_times_nothing_says_so(monkeypatch, capfd):

@@ -63,17 +63,13 @@ def test_what_is_in_it(made: tuple[Any, Path]) -> None:
 
 def test_it_predicts_without_skforge(made: tuple[Any, Path], tmp_path: Path) -> None:
     forest, folder = made
-    with zipfile.ZipFile(_package(folder)) as archive:
-        archive.extractall(tmp_path / "site")
     rows = draw_rows(forest, 60, 0, 0.1)
     np.save(tmp_path / "rows.npy", rows)
     functions = ("predict_raw", "predict", "predict_proba", "predict_class", "apply")
     functions += ("predict_contribs",)
     for function in functions:
         np.save(tmp_path / f"{function}.npy", expected(forest, function, rows))
-    (tmp_path / "use.py").write_text(_USE)
-    env = {**os.environ, "PYTHONPATH": "site"}
-    said = run([sys.executable, "use.py", *functions], tmp_path, env=env)
+    said = _used(folder, tmp_path, _USE, *functions)
     assert said.split() == [forest.content_hash(), "2.0rc1"]
 
 
@@ -235,12 +231,13 @@ assert "skforge" not in sys.modules and "sklearn" not in sys.modules
 """
 
 
-def _used(folder: Path, tmp_path: Path, program: str) -> str:
+def _used(folder: Path, tmp_path: Path, program: str, *arguments: str) -> str:
     with zipfile.ZipFile(_package(folder)) as archive:
         archive.extractall(tmp_path / "site")
     (tmp_path / "use.py").write_text(program)
     env = {**os.environ, "PYTHONPATH": "site"}
-    return run([sys.executable, "-W", "error", "use.py"], tmp_path, env=env)
+    command = [sys.executable, "-W", "error", "use.py", *arguments]
+    return run(command, tmp_path, env=env)
 
 
 @pytest.mark.parametrize("kind", ["pipeline", "xgboost", "lightgbm"])

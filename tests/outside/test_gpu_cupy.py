@@ -8,7 +8,6 @@ import re
 import shutil
 import sys
 import weakref
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +33,7 @@ from skforge.gpu.runtime import on_device
 from skforge.modules.auto import GPU_MIN_ROWS, AutoModule
 from skforge.runtime import object_cache
 from skforge.tuning.measure.measure import KernelMeasurer
+from tests import kinds
 from tests.exactness.checks import assert_same_bits, expected
 from tests.exactness.forests import forest
 from tests.fake_cupy import Array, DlpackArray, FakeCupy
@@ -158,8 +158,8 @@ def printed_work(module, n_rows: int) -> list[tuple]:
 
 def work_of(cupy: FakeCupy) -> list[tuple]:
     """Return the copies and launches so far, without pointers, and forget them."""
-    kinds = {"copy": 3, "launch": 1}
-    work = [entry[: kinds[entry[0]]] for entry in cupy.log if entry[0] in kinds]
+    parts = {"copy": 3, "launch": 1}
+    work = [entry[: parts[entry[0]]] for entry in cupy.log if entry[0] in parts]
     cupy.log.clear()
     return work
 
@@ -356,29 +356,21 @@ def test_integers_are_cast_there_as_lightgbm_casts_them(cupy) -> None:
 # ---------------------------------------------------------------- the estimator
 
 
-def forest_of_trees(kind: str = "Classifier") -> Any:
-    made = getattr(ensemble, f"RandomForest{kind}")(8, max_depth=4, random_state=0)
-    return made.fit(X, y)
+def forest_of_trees() -> Any:
+    model = ensemble.RandomForestClassifier(8, max_depth=4, random_state=0)
+    return model.fit(X, y)
 
 
-def of_xgboost(kind: str, labels: np.ndarray = y) -> Any:
-    xgboost = pytest.importorskip("xgboost")
-    return getattr(xgboost, f"XGB{kind}")(n_estimators=6, max_depth=3).fit(X, labels)
-
-
-MODELS = {
-    "classes": forest_of_trees,
-    "numbers": lambda: forest_of_trees("Regressor"),
-    "XGBoost's classes": lambda: of_xgboost("Classifier"),
-    "XGBoost's two classes": lambda: of_xgboost("Classifier", y > 0),
-    "XGBoost's numbers": lambda: of_xgboost("Regressor"),
-}
+MODELS = (
+    *("forest of three", "forest of values", "xgboost of three", "xgboost of two"),
+    "xgboost of values",
+)
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
-def test_estimators_answer_on_the_device(cupy, make: Callable[[], Any]) -> None:
-    model = make()
+@pytest.mark.parametrize("name", MODELS)
+def test_estimators_answer_on_the_device(cupy, name: str) -> None:
+    model, X = kinds.MODELS[name].fitted(), kinds.X.astype(np.float32)
     fast = CompiledForest(model, target="cuda", schedule=DIRECT).fit(X)
     assert_same_bits(fast.predict(X), model.predict(X), "host")
     there = fast.predict(Array(X))

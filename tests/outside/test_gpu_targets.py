@@ -15,9 +15,11 @@ from skforge.exceptions import InvalidInputError, ScheduleError, TargetError
 from skforge.gpu.defaults import default_gpu_schedules, walking_gpu_schedule
 from skforge.gpu.lowering import lower_grids
 from skforge.gpu.runtime import kernel as gpu_runtime
+from tests import kinds
 from tests.exactness.checks import assert_same_bits as same_bits
 from tests.exactness.checks import expected
 from tests.exactness.forests import forest
+from tests.refusals import error_of
 from tests.simt import EMULATED_SOURCE
 
 needs_gxx = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
@@ -33,50 +35,16 @@ def _same(found, wanted, what="") -> None:
     same_bits(np.asarray(found), np.asarray(wanted), what)
 
 
-random = np.random.default_rng(0)
-X = random.normal(size=(300, 6)).astype(np.float32)
-X[random.random(X.shape) < 0.05] = np.nan
-y = (np.nan_to_num(X)[:, 0] + np.nan_to_num(X)[:, 1] ** 2 > 0.5).astype(int)
-CLASSES = y + (np.nan_to_num(X)[:, 2] > 0)
-
-
-def _random_forest():
-    from sklearn.ensemble import RandomForestClassifier
-
-    return RandomForestClassifier(12, max_depth=5, random_state=0).fit(X, CLASSES)
-
-
-def _histogram():
-    from sklearn.ensemble import HistGradientBoostingClassifier
-
-    return HistGradientBoostingClassifier(max_iter=8, random_state=0).fit(X, y)
-
-
-def _xgboost():
-    xgboost = pytest.importorskip("xgboost")
-    return xgboost.XGBClassifier(n_estimators=8, max_depth=4, n_jobs=1).fit(X, CLASSES)
-
-
-def _lightgbm():
-    lightgbm = pytest.importorskip("lightgbm")
-    return lightgbm.LGBMClassifier(
-        n_estimators=8, num_leaves=9, n_jobs=1, verbose=-1, min_child_samples=3
-    ).fit(X, y)
-
-
-SOURCES = {
-    "forest": _random_forest,
-    "histogram": _histogram,
-    "xgboost": _xgboost,
-    "lightgbm": _lightgbm,
-}
+X, CLASSES = kinds.GAPS.astype(np.float32), kinds.THREE
+FOREST = kinds.MODELS["forest of three"]
+SOURCES = "forest of three", "hist of names", "xgboost of three", "lightgbm of names"
 
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", SCHEDULES)
 @pytest.mark.parametrize("source", SOURCES)
 def test_emulated_predictions_are_the_source_s_bits(source: str, name: str) -> None:
-    model = SOURCES[source]()
+    model = kinds.MODELS[source].fitted()
     fast = CompiledForest(model, target="emulated", schedule=SCHEDULES[name]).fit(X)
     for n in (1, 7, len(X)):
         _same(fast.predict(X[:n]), model.predict(X[:n]), n)
@@ -115,7 +83,7 @@ def test_blocks_are_shared_among_threads(monkeypatch) -> None:
 
 
 def test_default_schedules_by_batch() -> None:
-    model = SOURCES["forest"]()
+    model = FOREST.fitted()
     model.set_params(n_estimators=100).fit(X, CLASSES)
     read = skforge.load_forest(model)
     table = default_gpu_schedules(read, resolve_target("emulated"))
@@ -224,7 +192,7 @@ def test_models_beyond_32_bits_are_refused(monkeypatch) -> None:
 
 
 def test_files_hold_the_target_and_its_schedules(tmp_path) -> None:
-    model = SOURCES["forest"]()
+    model = FOREST.fitted()
     fast = CompiledForest(model, target="emulated").fit(X)
     skforge.save(fast, tmp_path / "a.skforge")
     again = skforge.load(tmp_path / "a.skforge")
@@ -240,7 +208,7 @@ def test_files_hold_the_target_and_its_schedules(tmp_path) -> None:
 
 
 def test_inspect_shows_the_text() -> None:
-    fast = CompiledForest(SOURCES["forest"](), target="emulated").fit(X)
+    fast = CompiledForest(FOREST.fitted(), target="emulated").fit(X)
     assert "\nSKF_KERNEL(" in fast.inspect("cuda")
     assert "grid grid.x" in fast.inspect("lir")
     assert "define" in fast.inspect("llvm")
@@ -250,7 +218,7 @@ def test_inspect_shows_the_text() -> None:
 
 def test_inspect_shows_ptx_where_nvrtc_is() -> None:
     pytest.importorskip("nvidia.cu13")
-    fast = CompiledForest(SOURCES["forest"](), target="emulated").fit(X)
+    fast = CompiledForest(FOREST.fitted(), target="emulated").fit(X)
     assert ".target sm_80" in fast.inspect("ptx")
 
 
@@ -258,7 +226,7 @@ def test_inspect_shows_ptx_where_nvrtc_is() -> None:
 def test_a_schedule_for_the_other_kind_is_refused(target: str) -> None:
     schedule = "xgboost" if target == "emulated" else "tahoe-direct"
     with pytest.raises(ScheduleError, match="GPU"):
-        CompiledForest(SOURCES["forest"](), target=target, schedule=schedule).fit(X)
+        CompiledForest(FOREST.fitted(), target=target, schedule=schedule).fit(X)
 
 
 @pytest.fixture
@@ -274,22 +242,20 @@ def no_cupy(monkeypatch):
 
 
 def test_without_cupy_the_extra_is_named(no_cupy) -> None:
-    with pytest.raises(TargetError) as error:
-        compile_forest(forest("scalar"), target="cuda")
-    assert str(error.value) == (
+    assert error_of(TargetError, compile_forest, forest("scalar"), target="cuda") == (
         "target 'cuda' needs CuPy, which is not installed: pip install "
         "cupy-cuda13x nvidia-cuda-nvrtc (or cupy-cuda12x nvidia-cuda-nvrtc-cu12 for "
         "older drivers); or use target='cpu'."
     )
     with pytest.raises(TargetError, match="pip install cupy-rocm-7-0;"):
-        CompiledForest(SOURCES["forest"](), target="hip").fit(X)
+        CompiledForest(FOREST.fitted(), target="hip").fit(X)
 
 
 def test_auto_is_the_cpu_where_there_is_no_gpu(no_cupy) -> None:
-    fast = CompiledForest(SOURCES["forest"](), gpu_min_rows=5).fit(X)
+    fast = CompiledForest(FOREST.fitted(), gpu_min_rows=5).fit(X)
     assert (fast.target_.kind, fast.gpu_min_rows_) == ("cpu", None)
     direct = Schedule.preset("tahoe-direct")
     with pytest.raises(TargetError, match=r"needs CuPy.*use target='emulated'"):
-        CompiledForest(SOURCES["forest"](), schedule=direct).fit(X)
+        CompiledForest(FOREST.fitted(), schedule=direct).fit(X)
     with pytest.raises(TargetError, match="the schedule maps loops to a GPU"):
         compile_forest(forest("scalar"), direct, "auto")
