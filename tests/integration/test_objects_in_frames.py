@@ -72,6 +72,8 @@ def test_none_is_a_missing_value_to_the_trees_of_adaboost(kind, form, tmp_path):
     states = in_every_state(plain(model).fit(X), tmp_path)
     for fast in states.values():
         assert_alike(fast, model, form(objects))
+    raws = [fast.predict_raw(form(X[:1])) for fast in states.values()]
+    assert len({raw.strides for raw in raws}) == 1
     for objects[3, 1] in (np.nan, np.inf):
         for fast in (model, *states.values()):
             with pytest.raises(ValueError, match=r"contains (NaN|infinity)"):
