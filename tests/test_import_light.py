@@ -11,10 +11,26 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_iris
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeClassifier
 
 import skforge
+from skforge.cli.main import app
+from skforge.distributed._artifact import job as job_of
 
 pytestmark = pytest.mark.doors
+
+X, y = load_iris(return_X_y=True)
+TREE = DecisionTreeClassifier(max_depth=2).fit(X, y)
+
+
+def saved(model, path, **options):
+    fast = skforge.CompiledForest(model, **{"tuning": "off"} | options).fit(X)
+    skforge.save(fast, path)
+
 
 ROOT = Path(__file__).parents[1]
 HEAVY = (
@@ -144,12 +160,6 @@ for fast, expected in zip(loaded, answers):
 
 
 def test_loaded_models_answer_without_scikit_learn(tmp_path):
-    from sklearn.datasets import load_iris
-    from sklearn.ensemble import RandomForestClassifier
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    X, y = load_iris(return_X_y=True)
     forest = RandomForestClassifier(3, random_state=0)
     models = {"sklearn": forest, "pipeline": make_pipeline(StandardScaler(), forest)}
     if find_spec("xgboost"):
@@ -160,8 +170,7 @@ def test_loaded_models_answer_without_scikit_learn(tmp_path):
     np.save(rows, X)
     paths = {library: str(tmp_path / f"{library}.skforge") for library in models}
     for library, path in paths.items():
-        model = models[library].fit(X, y)
-        skforge.save(skforge.CompiledForest(model, tuning="off").fit(X), path)
+        saved(models[library].fit(X, y), path)
         again = skforge.load(path)  # and fills the cache, as the process will ask
         for name in ("predict", "predict_proba", "predict_raw"):
             getattr(again, name)(X)
@@ -198,16 +207,8 @@ print([m for m in {heavy} if m in sys.modules])
 
 
 def test_workers_and_the_command_line_predict_without_scikit_learn(tmp_path):
-    from sklearn.datasets import load_iris
-    from sklearn.tree import DecisionTreeClassifier
-
-    from skforge.cli.main import app
-    from skforge.distributed._artifact import job as job_of
-
-    X, y = load_iris(return_X_y=True)
-    model = DecisionTreeClassifier(max_depth=2).fit(X, y)
     path, rows = str(tmp_path / "m.skforge"), str(tmp_path / "rows.csv")
-    skforge.save(skforge.CompiledForest(model, tuning="off").fit(X), path)
+    saved(TREE, path)
     np.savetxt(rows, X, delimiter=",")
     job = pickle.dumps(job_of(path, "predict", 1, "auto"))
     terminal = ("rich", "typer", "pyarrow")
@@ -320,13 +321,8 @@ for asked in {asked!r}:
     ],
 )
 def test_a_loaded_model_becomes_an_estimator_where_one_is_needed(asked, tmp_path):
-    from sklearn.datasets import load_iris
-    from sklearn.tree import DecisionTreeClassifier
-
-    X, y = load_iris(return_X_y=True)
-    model = DecisionTreeClassifier(max_depth=2).fit(X, y)
     path = str(tmp_path / "m.skforge")
-    skforge.save(skforge.CompiledForest(model, tuning="off").fit(X), path)
+    saved(TREE, path)
     names = python(BECOMES.format(path=path, asked=asked)).splitlines()
     assert len(names) == len(asked)
     assert {*names} <= {"LoadedForest CompiledForest", "ReadyForest CompiledForest"}
@@ -379,22 +375,14 @@ except AttributeError as error:
 
 
 def test_a_loaded_model_prints_copies_and_saves_without_scikit_learn(tmp_path):
-    from sklearn.datasets import load_iris
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-    from sklearn.tree import DecisionTreeClassifier
-
-    X, y = load_iris(return_X_y=True)
-    tree = DecisionTreeClassifier(max_depth=2)
     paths, expected = [], []
-    how = {"tuning": "off", "verbose": 0, "batch_sizes": [1, 8, 64]}
+    how = {"verbose": 0, "batch_sizes": [1, 8, 64]}
     for model, options in (
-        (tree, {"tuning": "off"}),
-        (make_pipeline(StandardScaler(), tree), {**how, "random_state": 123}),
+        (TREE, {}),
+        (make_pipeline(StandardScaler(), TREE), {**how, "random_state": 123}),
     ):
-        fast = skforge.CompiledForest(model.fit(X, y), **options).fit(X)
         paths.append(str(tmp_path / f"{len(paths)}.skforge"))
-        skforge.save(fast, paths[-1])
+        saved(model.fit(X, y), paths[-1], **options)
         own = skforge.load(paths[-1])
         own.predict(np.zeros((2, 4))), own.warm_up()  # which fills the cache
         proba = own.predict_proba(np.zeros((2, 4))).tolist()

@@ -174,7 +174,7 @@ def test_soak(tmp_path):
     words = np.where(X[:, 0] > 0, "ash", "elm")
     source = RandomForestClassifier(4, max_depth=4, random_state=0)
     source.fit(X[:300], words[:300])
-    one = soak._subject("random forest", source, X, ("predict", "predict_proba"))
+    one = soak._subject("random forest", source, X)
     calls, memory = soak.soak(300, tmp_path, 4, [one])
     assert (calls.tried, calls.survived, calls.lost) == (300, 300, [])
     assert calls.facts["churned"]["loads"] >= 1

@@ -30,6 +30,7 @@ from skforge.compiler.defaults import cpu
 from skforge.compiler.target import Target
 from skforge.forest.forest import Forest
 from skforge.schedule.schedule import Schedule
+from tests.exactness.forests import drawn
 from tests.reliability import processes
 from tests.reliability.rows import Row
 
@@ -96,19 +97,9 @@ def forests(n: int = FORESTS) -> dict[str, Forest]:
         trees, features = np.exp(random.uniform(0, np.log([600, 300]))).astype(int)
         depth = int(random.integers(1, 13))
         name = f"{trees + 1} trees of depth {depth}, {features + 3} features"
-        made[name] = _forest(trees + 1, depth, features + 3, len(made))
+        how = {"n_features": int(features) + 3, "covers": True, "seed": len(made)}
+        made[name] = drawn(int(trees) + 1, depth, **how)
     return dict(list(made.items())[:n])
-
-
-def _forest(trees: int, depth: int, features: int, seed: int) -> Forest:
-    from sklearn.ensemble import ExtraTreesRegressor, RandomForestClassifier
-
-    random = np.random.default_rng(seed)
-    X = random.standard_normal((1500, features)).astype(np.float32)
-    y = X[:, :3].sum(axis=1) + random.standard_normal(len(X))
-    kind = (ExtraTreesRegressor, RandomForestClassifier)[seed % 2]
-    model = kind(int(trees), max_depth=depth, random_state=seed, max_features=0.3)
-    return skforge.load_forest(model.fit(X, y > 0 if seed % 2 else y))
 
 
 def run(folder: Path, n: int, n_forests: int = FORESTS) -> list[Row]:

@@ -163,52 +163,35 @@ def _subjects() -> list[_Subject]:
     score = X[:, :4].sum(axis=1) + random.normal(size=_ALL)
     labels = np.digitize(score, [-1, 1])
     words = np.array(["ash", "elm", "oak"])[labels]
-    probabilities = ("predict", "predict_proba", "predict_raw")
+    models: dict[str, tuple[Any, Any, Any]] = {
+        "XGBoost": (
+            XGBClassifier(n_estimators=40, max_depth=6, n_jobs=1),
+            *(worn, labels > 0),
+        ),
+        "LightGBM": (
+            LGBMRegressor(n_estimators=60, num_leaves=31, n_jobs=1, verbose=-1),
+            *(worn, score),
+        ),
+        "deep random forest": (RandomForestClassifier(30, random_state=0), X, words),
+        "histogram boosting": (
+            HistGradientBoostingClassifier(max_iter=15, random_state=0),
+            *(worn, words),
+        ),
+    }
     few = slice(0, 1500)
-    made: list[tuple[str, Any, Any, tuple[str, ...]]] = [
-        (
-            "XGBoost",
-            XGBClassifier(n_estimators=40, max_depth=6, n_jobs=1).fit(
-                worn[few], labels[few] > 0
-            ),
-            worn,
-            probabilities,
-        ),
-        (
-            "LightGBM",
-            LGBMRegressor(n_estimators=60, num_leaves=31, n_jobs=1, verbose=-1).fit(
-                worn[few], score[few]
-            ),
-            worn,
-            ("predict", "predict_raw"),
-        ),
-        (
-            "deep random forest",
-            RandomForestClassifier(30, random_state=0).fit(X[few], words[few]),
-            X,
-            ("predict", "predict_proba"),
-        ),
-        (
-            "histogram boosting",
-            HistGradientBoostingClassifier(max_iter=15, random_state=0).fit(
-                worn[few], words[few]
-            ),
-            worn,
-            ("predict", "predict_proba"),
-        ),
+    return [
+        _subject(name, model.fit(rows[few], y[few]), rows)
+        for name, (model, rows, y) in models.items()
     ]
-    return [_subject(*one) for one in made]
 
 
-def _subject(name: str, source: Any, X: Any, methods: tuple[str, ...]) -> _Subject:
-    expected = {}
-    for method in methods:
-        if method != "predict_raw":
-            expected[method] = getattr(source, method)(X)
-        elif name == "XGBoost":
-            expected[method] = source.predict(X, output_margin=True)
-        else:
-            expected[method] = source.predict(X, raw_score=True)
+def _subject(name: str, source: Any, X: Any) -> _Subject:
+    asked = [m for m in ("predict", "predict_proba") if hasattr(source, m)]
+    expected = {method: getattr(source, method)(X) for method in asked}
+    raw = {"xgboost": "output_margin", "lightgbm": "raw_score"}
+    library = type(source).__module__.partition(".")[0]
+    if library in raw:
+        expected["predict_raw"] = source.predict(X, **{raw[library]: True})
     wide = np.zeros((len(X), X.shape[1] + 3), np.float32)
     wide[:, 1 : 1 + X.shape[1]] = X
     layouts = [X, X.astype(np.float64), np.asfortranarray(X)]
