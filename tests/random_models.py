@@ -22,7 +22,6 @@ from typing import Any
 
 import lightgbm as lgb
 import numpy as np
-import onnxruntime
 import pandas as pd
 import skl2onnx
 import xgboost as xgb
@@ -37,7 +36,15 @@ from skforge.outputs.functions import UNKNOWN
 from skforge.schedule.schedule import Schedule
 from tests.answers_of import apply_transform, class_labels, decide, predict_proba
 from tests.old_xgboost import old_bytes
-from tests.onnx_models import MODES, POSTS, RandomTrees, make_model
+from tests.onnx_models import (
+    MODES,
+    POSTS,
+    RandomTrees,
+    classifier,
+    make_model,
+    regressor,
+    run,
+)
 from tests.plain import plain
 from tests.reliability.oracle import same
 
@@ -640,9 +647,10 @@ def _onnx(random: np.random.Generator, folder: Path) -> tuple[Any, Iterator[Form
     data = model.SerializeToString()
 
     def forms() -> Iterator[Form]:
-        yield Form("ModelProto", lambda: model, partial(_of_onnx, data), source="onnx")
-        for form in _of_content("onnx", data, folder, _of_onnx):
-            yield Form(form.name, form.give, form.answers, source="onnx")
+        own = partial(_of_onnx, model)
+        yield Form("ModelProto", lambda: model, own, source="onnx")
+        for form in _of_content("onnx", data, folder, lambda _, rows: own(rows)):
+            yield replace(form, source="onnx")
 
     return rows, forms()
 
@@ -686,35 +694,18 @@ def _by_hand(random: np.random.Generator) -> tuple[Any, Any]:
     post = str(random.choice(POSTS[:-1]))
     extra = {"post_transform": post} if random.random() < 0.7 else {}
     if random.random() < 0.5 and n > 1:
-        attributes = {
-            **trees.table(),
-            **trees.weights("class", lambda _: range(n)),
-            "classlabels_int64s": list(range(n)),
-            **extra,
-        }
+        attributes = classifier(trees, range(n), lambda _: range(n), **extra)
         op = "TreeEnsembleClassifier"
     else:
-        attributes = {
-            **trees.table(),
-            **trees.weights("target", lambda _: range(n)),
-            "n_targets": n,
-            **extra,
-        }
+        attributes = regressor(trees, n, **extra)
         if random.random() < 0.5:
             attributes["aggregate_function"] = str(random.choice(["SUM", "AVERAGE"]))
         op = "TreeEnsembleRegressor"
     return make_model(op, attributes, trees.n_features), trees.rows(N_ROWS)
 
 
-def _of_onnx(data: bytes, rows: Any) -> Answers:
-    """Return the answers of onnxruntime after loading a model, on one thread."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(
-        data, options, providers=["CPUExecutionProvider"]
-    )
-    outputs = session.run(None, {session.get_inputs()[0].name: rows})
+def _of_onnx(model: Any, rows: Any) -> Answers:
+    outputs = run(model, rows)
     if len(outputs) == 1:
         return {"value": outputs[0]}
     return {"label": outputs[0], "proba": outputs[1]}

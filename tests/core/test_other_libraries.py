@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 import skforge
@@ -33,17 +32,6 @@ FORMS: dict[str, Callable[[np.ndarray], Any]] = {
 }
 
 
-def catboost() -> tuple[Any, Callable[..., Any], Any]:
-    library = pytest.importorskip("catboost")
-    quiet = {"verbose": 0, "allow_writing_files": False, "thread_count": 1}
-    rows = pd.DataFrame(X, columns=[*"abcd"]).assign(
-        port=np.where(X[:, 0] > 0.3, "S", "C")
-    )
-    model = library.CatBoostClassifier(iterations=7, cat_features=["port"], **quiet)
-    model.fit(rows, np.digitize(X[:, 1] * X[:, 2], [-0.3, 0.4]))
-    return model, model.predict_proba, rows
-
-
 def onnx() -> tuple[Any, Callable[..., Any], Any]:
     pytest.importorskip("onnxruntime")
     from tests import onnx_models as made
@@ -54,19 +42,6 @@ def onnx() -> tuple[Any, Callable[..., Any], Any]:
         "TreeEnsembleRegressor", {**trees.table(), **weights, "n_targets": 3}, 4
     )
     return model, lambda X: made.run(model, X)[0], X
-
-
-@pytest.mark.parametrize("state", STATES)
-def test_catboost(state: str, tmp_path: Path) -> None:
-    model, ask, rows = catboost()
-    fast = CompiledForest(model, tuning="off", n_jobs=1).fit(rows)
-    fast = STATES[state](fast, tmp_path / "model.skforge")
-    mixed = rows.astype({rows.columns[1]: "float64", "port": "category"})
-    for frame in (rows, mixed, rows[::-1], rows[:1], mixed[7:8]):
-        assert np.array_equal(fast.predict_proba(frame), ask(frame))
-        assert np.array_equal(fast.predict(frame), model.predict(frame))
-    records = rows.to_dict("records")
-    assert np.array_equal(fast.predict_proba(records), ask(pd.DataFrame(records)))
 
 
 @pytest.mark.parametrize("state", STATES)

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.doors
 
 KINDS = (
     *("forest of three names", "hist of names", "xgboost of three"),
-    *("lightgbm of names", "standard and texts, tree"),
+    *("lightgbm of names", "catboost of texts", "standard and texts, tree"),
 )
 
 
