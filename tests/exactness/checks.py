@@ -90,6 +90,19 @@ def rounding_bound(made: Forest, rows: np.ndarray) -> np.ndarray:
     return bound
 
 
+def assert_sums(
+    got: np.ndarray, made: Forest, rows: np.ndarray, reduction: Reduction, what: object
+) -> None:
+    """Assert the bits of the reference, or a distance within the bound of rounding."""
+    raw = reference_raw(made, rows)
+    if reduction == "exact":
+        assert_same_bits(got, raw, what)
+        return
+    error = np.abs(got.astype(np.float64) - raw)
+    bound = rounding_bound(made, rows)
+    assert (error <= bound).all(), (what, error.max(), bound[error > bound])
+
+
 @lru_cache(maxsize=4)
 def lowered(
     made: Forest,

@@ -24,42 +24,33 @@ TARGETS = {
     "aarch64": Target.aarch64(),
     "cpu": Target.host(),
 }
-#: Each takes some turns: forest k is interpreted for target k, k + 1, ...
-NAMES = [name for name in MAKERS if "features" not in name or "1" in name[:2]]
+#: Rows of many features take long.
+NAMES = [
+    name
+    if "features" not in name or "1" in name[:2]
+    else pytest.param(name, marks=pytest.mark.slow)
+    for name in MAKERS
+]
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", NAMES)
-def test_interpreted(name: str) -> None:
+def test_interpreted(name: str, target: str) -> None:
     """The interpreter stops at any access out of bounds of any buffer."""
     made, rows, raw = case(name)
     # the caller makes the source's marker of missing values NaN
     rows = np.where(rows == made.input_dtype.type(made.missing_value), np.nan, rows)
-    at = NAMES.index(name)
-    target = list(TARGETS.values())[at % len(TARGETS)]
-    for n, extra in ((1, 0), (64 + at % 7, at % 3)):
+    at = list(MAKERS).index(name)
+    for n, block in ((1, 64), (64 + at % 7, 64), (130, 128)):
         got = interpreted(
-            made, sliced(64), rows[:n], target=target, extra_stride=extra, shuffle=n
+            made,
+            sliced(block),
+            rows[:n],
+            target=TARGETS[target],
+            extra_stride=n % 3,
+            shuffle=n,
         )
-        assert_same_bits(got, raw[:n], (name, target.cpu, n))
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("target", TARGETS)
-def test_interpreted_in_larger_blocks(target: str) -> None:
-    made, rows, raw = case("17 features")
-    got = interpreted(made, sliced(128), rows[:130], target=TARGETS[target])
-    assert_same_bits(got, raw[:130], target)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("name", MAKERS)
-def test_interpreted_for_every_target(name: str, target: str) -> None:
-    made, rows, raw = case(name)
-    rows = np.where(rows == made.input_dtype.type(made.missing_value), np.nan, rows)
-    for n, block in ((1, 64), (65, 64), (130, 128)):
-        got = interpreted(made, sliced(block), rows[:n], target=TARGETS[target])
         assert_same_bits(got, raw[:n], (name, target, n))
 
 
@@ -125,17 +116,6 @@ def _read_only(rows: np.ndarray) -> np.ndarray:
     made = rows.copy()
     made.flags.writeable = False
     return made
-
-
-@pytest.mark.sampled(5)
-@pytest.mark.parametrize("n_jobs", [1, 2, 8])
-@pytest.mark.parametrize("name", ["lt", "vector 3", "lists and folds", "501 features"])
-def test_threads(name: str, n_jobs: int) -> None:
-    made, rows, raw = case(name)
-    module = compile_forest(made, sliced(64))
-    for n in (1, 64, 65, 513, 1537):
-        for _ in range(2):
-            assert_same_bits(raw_of(module, rows[:n], n_jobs), raw[:n], (name, n))
 
 
 # ------------------------------------------------------------ scratch

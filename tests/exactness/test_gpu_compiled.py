@@ -23,7 +23,7 @@ from skforge.forest.forest import Forest
 from skforge.forest.reference import reference_leaves, reference_raw
 from skforge.modules.compiled import compile_forest
 from skforge.schedule.schedule import Schedule
-from tests.exactness.checks import assert_same_bits, raw_of, rounding_bound
+from tests.exactness.checks import assert_same_bits, assert_sums, raw_of
 from tests.exactness.gpu_families import REFUSALS
 from tests.simt_tools import TARGET, Batch, need
 from tests.strategies_forest import edge_rows, random_forest
@@ -48,17 +48,6 @@ def is_known(error: ScheduleError) -> bool:
     return any(words in str(error) for words in REFUSALS)
 
 
-def check_sums(
-    made: Forest, reduction: Reduction, rows: np.ndarray, got: np.ndarray, what: object
-) -> None:
-    raw = reference_raw(made, rows)
-    if reduction == "exact":
-        assert_same_bits(got, raw, what)
-        return
-    error = np.abs(got.astype(np.float64) - raw)
-    assert (error <= rounding_bound(made, rows)).all(), what
-
-
 def check_compiled(data: st.DataObject) -> None:
     made, schedule, reduction = data.draw(draws())
     try:
@@ -68,19 +57,19 @@ def check_compiled(data: st.DataObject) -> None:
     except ScheduleError as error:
         assert is_known(error), error
         return
-    check_sums(made, reduction, rows, every, schedule)
+    assert_sums(every, made, rows, reduction, schedule)
     in_order = reduction != "fast"
     for n in BATCHES[:-1]:
         part = raw_of(module, rows[:n], n_jobs=data.draw(st.sampled_from([1, 3])))
         if in_order:
             assert_same_bits(part, every[:n], (schedule, n))
         else:
-            check_sums(made, reduction, rows[:n], part, (schedule, n))
+            assert_sums(part, made, rows[:n], reduction, (schedule, n))
     shared = raw_of(module, rows, n_jobs=4)
     if in_order:
         assert_same_bits(shared, every, (schedule, "four threads"))
     else:
-        check_sums(made, reduction, rows, shared, (schedule, "four threads"))
+        assert_sums(shared, made, rows, reduction, (schedule, "four threads"))
     leaves = made.source_node[reference_leaves(made, rows[:65])]
     for n in (1, 65):
         found = module.apply(rows[:n], n_jobs=2)
@@ -138,7 +127,7 @@ def check_text(count: int, of_each: int) -> None:
                     got = batch.run(number, args, order=n)["result"]
                     if made.divisor != 1:
                         got /= made.divisor
-                    check_sums(made, reduction, rows, got, schedule)
+                    assert_sums(got, made, rows, reduction, schedule)
 
 
 @pytest.mark.parametrize(

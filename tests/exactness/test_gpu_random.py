@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
-from skforge.forest.reference import reference_leaves, reference_raw
-from tests.exactness.checks import assert_same_bits, interpreted, rounding_bound
+from skforge.forest.reference import reference_leaves
+from tests.exactness.checks import assert_same_bits, assert_sums, interpreted
 from tests.exactness.gpu_families import REFUSALS
 from tests.strategies_forest import edge_rows, random_forest
 from tests.strategies_schedule import changed_schedules, legal_gpu_schedules
@@ -35,12 +35,7 @@ def check_interpreted(data: st.DataObject, changed: bool) -> None:
         known = error.nest if changed else any(word in words for word in REFUSALS)
         assert known, error
         return
-    raw = reference_raw(made, rows)
-    if reduction == "exact":
-        assert_same_bits(got, raw, schedule)
-    else:
-        error_ = np.abs(got.astype(np.float64) - raw)
-        assert (error_ <= rounding_bound(made, rows)).all()
+    assert_sums(got, made, rows, reduction, schedule)
     leaves = interpreted(
         made, schedule, rows, element="leaf_number", target=TARGET, shuffle=7
     )

@@ -12,7 +12,7 @@ from skforge.forest.forest import Forest
 from skforge.forest.reference import reference_raw
 from skforge.modules.compiled import compile_forest
 from skforge.schedule.schedule import Schedule
-from tests.exactness.checks import assert_same_bits, expected, raw_of, rounding_bound
+from tests.exactness.checks import assert_same_bits, assert_sums, expected, raw_of
 from tests.exactness.families import FAMILIES
 from tests.exactness.forests import drawn, forest
 
@@ -29,10 +29,7 @@ def reproducible(name: str) -> np.ndarray:
 
 
 def within(got: np.ndarray, name: str, what: object) -> None:
-    rows, raw, _ = expected(name)
-    error = np.abs(got.astype(np.float64) - raw[: len(got)])
-    bound = rounding_bound(forest(name), rows[: len(got)])
-    assert (error <= bound).all(), (what, error.max(), bound[error > bound])
+    assert_sums(got, forest(name), expected(name)[0][: len(got)], "fast", what)
 
 
 @pytest.mark.sampled(16)

@@ -22,16 +22,15 @@ from skforge.schedule.schedule import Schedule
 from tests.exactness.checks import (
     assert_same_bits,
     check_exact,
-    cpu,
     expected,
     interpreted,
     raw_of,
 )
 from tests.exactness.forests import MAKERS, forest
-from tests.exactness.test_layouts import KINDS, REFUSED
+from tests.exactness.test_layouts import REFUSED
 from tests.exactness.test_tiles import trained
 from tests.strategies_forest import edge_rows, random_forest
-from tests.turns import in_turns, random_test
+from tests.turns import random_test
 
 EDGES = (0, 1, 15, 16, 17, 127, 128, 129, 513)
 NAMES = [name for name in MAKERS if name not in REFUSED["pieces"]]
@@ -48,18 +47,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_small_pieces(name: str, small: None) -> None:
     check_exact(name, pieces_schedule(512), batches=EDGES, apply=True)
     check_exact(name, pieces_schedule(48), batches=EDGES, n_jobs=2)
-
-
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize(("kind", "level"), in_turns(KINDS, ["v2", "v3", "v4"]))
-def test_full_depth(kind: str, level: str, small: None) -> None:
-    made, rows, raw = trained(kind)
-    module = compile_forest(made, pieces_schedule(64), cpu(level))
-    for n in (1, 33, 200):
-        assert_same_bits(raw_of(module, rows[:n]), raw[:n], (kind, level, n))
-    # Without missing values, rows are read from one copy of their codes.
-    whole = np.nan_to_num(rows)
-    assert_same_bits(raw_of(module, whole), reference_raw(made, whole), kind)
 
 
 @pytest.mark.sampled(2)

@@ -9,11 +9,12 @@ import numpy as np
 from hypothesis import event
 from hypothesis import strategies as st
 
+from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.exceptions import ScheduleError
 from skforge.forest.arrays import Comparison, Missing
-from skforge.forest.reference import reference_leaves, reference_raw
+from skforge.forest.reference import reference_leaves
 from skforge.modules.compiled import CompiledModule, compile_forest
-from tests.exactness.checks import assert_same_bits, interpreted, raw_of, rounding_bound
+from tests.exactness.checks import assert_same_bits, assert_sums, interpreted, raw_of
 from tests.strategies_forest import edge_rows, random_forest
 from tests.strategies_schedule import changed_schedules, legal_schedules
 from tests.turns import random_test
@@ -49,16 +50,10 @@ def check_compiled(data: st.DataObject) -> None:
     compare(module, edge_rows(made, n, seed=1), reduction)
 
 
-def compare(module: CompiledModule, rows: np.ndarray, reduction: str) -> None:
+def compare(module: CompiledModule, rows: np.ndarray, reduction: Reduction) -> None:
     made = module.forest
-    raw = reference_raw(made, rows)
     for n_jobs in (1, 3):
-        got = raw_of(module, rows, n_jobs)
-        if reduction == "exact":
-            assert_same_bits(got, raw, n_jobs)
-        else:
-            error = np.abs(got.astype(np.float64) - raw)
-            assert (error <= rounding_bound(made, rows)).all(), n_jobs
+        assert_sums(raw_of(module, rows, n_jobs), made, rows, reduction, n_jobs)
     leaves = made.source_node[reference_leaves(made, rows)]
     assert_same_bits(module.apply(rows, n_jobs=3), leaves, "apply")
 
