@@ -107,9 +107,9 @@ def assert_sums(
 def lowered(
     made: Forest,
     schedule: Schedule,
-    reduction: Reduction,
-    element: Element,
     target: Target,
+    reduction: Reduction = "exact",
+    element: Element = "accumulator",
 ) -> LoweringState:
     """Return a kernel in LIR; calls of a test share it, tests do not (conftest)."""
     kind: ScheduleKind = "gpu" if target.is_gpu else "cpu"
@@ -133,7 +133,7 @@ def interpreted(
     ``extra_stride`` elements lie between one row and the next; they are NaN.
     """
     target = target or Target.host()
-    kernel = lowered(made, schedule, reduction, element, target)
+    kernel = lowered(made, schedule, target, reduction, element)
     n, width = rows.shape
     padded = np.full((n, width + extra_stride), np.nan, rows.dtype)
     padded[:, :width] = rows
@@ -163,8 +163,7 @@ def interpreted(
 
 def emitted(made: Forest, schedule: Schedule, target: Target) -> tuple[str, bytes]:
     """Return a kernel's assembly and object code; the target need not run here."""
-    hir = driver.build_hir(made, schedule, "exact")
-    function = driver.lower(hir, target).kernel.function
+    function = lowered(made, schedule, target).function
     return emit_assembly(function, target), emit_object(function, target)
 
 

@@ -10,18 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skforge import compile_forest
-from skforge.compiler.driver import build_hir, lower
 from skforge.compiler.target import Target
 from skforge.forest.arrays import Comparison, Missing
 from skforge.forest.forest import Forest
 from skforge.forest.predicates import round_thresholds
 from skforge.forest.reference import reference_raw
-from tests.exactness.checks import cpu
+from tests.exactness.checks import cpu, interpreted, lowered
 from tests.exactness.forests import EXTREMES, drawn
 from tests.exactness.sliced import sliced
-from tests.oracles.lir_interpreter import interpret_lir
 from tests.turns import in_turns
 
+V3 = Target.x86_64("v3")
 FLOATS = st.floats(width=64, allow_nan=True)
 
 
@@ -135,13 +134,9 @@ def test_rows_of_float32_need_nothing_more() -> None:
 def test_the_interpreter_settles_ties_alike() -> None:
     made = doubles(Missing.NAN)
     rows = rows_near(made, 70, 5)
-    kernel = lower(build_hir(made, sliced(64), "exact"), Target.x86_64("v3")).kernel
-    assert any(item.buffer.name == "exact_thresholds" for item in kernel.data)
-    got = np.zeros((70, made.n_outputs), made.accumulator_dtype)
-    data = [item.data for item in kernel.data]
-    names = [param.name for param in kernel.function.params]
-    values = [rows.reshape(-1), 70, made.n_features, got.reshape(-1), *data]
-    interpret_lir(kernel.function, dict(zip(names, values, strict=True)))
+    data = lowered(made, sliced(64), V3).data
+    assert any(item.buffer.name == "exact_thresholds" for item in data)
+    got = interpreted(made, sliced(64), rows, target=V3)
     np.testing.assert_array_equal(got, reference_raw(made, rows))
 
 

@@ -9,11 +9,10 @@ import pytest
 from sklearn.ensemble import RandomForestRegressor
 
 from skforge import Schedule, compile_forest, load_forest
-from skforge.compiler.driver import build_hir, lower
 from skforge.compiler.target import Target
 from skforge.forest.forest import Forest
 from skforge.forest.reference import draw_rows, reference_raw
-from tests.exactness.checks import cpu
+from tests.exactness.checks import cpu, lowered
 from tests.exactness.families import BLOCKS
 from tests.exactness.forests import forest
 
@@ -67,8 +66,7 @@ def test_a_node_is_one_word_where_it_fits() -> None:
 
 def sizes(made: Forest, schedule: Schedule) -> dict[str, float]:
     """Return the bytes of the buffers that hold trees."""
-    hir = build_hir(made, schedule, "exact")
-    data = lower(hir, Target.x86_64("v3")).kernel.data
+    data = lowered(made, schedule, Target.x86_64("v3")).data
     kept = ("nodes", "roots", "leaf_values")
     return {i.buffer.name: i.data.nbytes for i in data if i.buffer.name in kept}
 

@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 
 from skforge.compiler.defaults.cpu import candidates
-from skforge.compiler.driver import build_hir, lower
 from skforge.compiler.ir.lir.nodes import (
     Alloc,
     Body,
     Compare,
-    Function,
     Gather,
     If,
     Load,
@@ -24,15 +22,11 @@ from skforge.compiler.ir.lir.walk import statements
 from skforge.compiler.layouts.tiles.tile_rows import value_tests
 from skforge.compiler.target import Target
 from skforge.forest.arrays import Missing
-from skforge.forest.forest import Forest
 from skforge.forest.reference import reference_raw
 from skforge.modules.compiled import compile_forest
 from skforge.schedule.families import tiled_schedule
 from skforge.schedule.schedule import Schedule
-from tests.exactness.checks import (
-    assert_same_bits,
-    raw_of,
-)
+from tests.exactness.checks import assert_same_bits, lowered, raw_of
 from tests.exactness.test_tiles import of_features, trained
 
 
@@ -40,6 +34,7 @@ def values(size: int = 7, rows: int = 64) -> Schedule:
     return tiled_schedule(rows, size, codes=False)
 
 
+V4 = Target.x86_64("v4")
 SCHEDULES = (values(7), values(15, 48), values(7, 32).cache("b0"))
 
 
@@ -58,7 +53,7 @@ def test_blocks_without_missing_values_do_not_ask_for_them() -> None:
         ops = [getattr(s, "op", s) for s in statements(body)]
         return sum(isinstance(o, Compare) and o.unordered for o in ops)
 
-    found = statements(function_of(made, values()).body)
+    found = statements(lowered(made, values(), V4).function.body)
     branches = [s for s in found if isinstance(s, If)]
     walks = max(branches, key=lambda s: len(list(statements(s.orelse))))
     # four rows in tiles; nodes of the top
@@ -69,8 +64,7 @@ def test_blocks_without_missing_values_do_not_ask_for_them() -> None:
 def test_tops_compare_registers_of_rows(level: str) -> None:
     made = of_features(40)
     made = replace(made, missing_left=np.ones(made.n_predicates, np.bool_)).validate()
-    target = Target.x86_64(level)
-    function = lower(build_hir(made, values(), "exact"), target).kernel.function
+    function = lowered(made, values(), Target.x86_64(level)).function
     ops = [getattr(s, "op", s) for s in statements(function.body)]
     loads = [o for o in ops if isinstance(o, Load)]
     of_columns = [o for o in loads if o.buffer.name.startswith("columns")]
@@ -97,15 +91,9 @@ def test_missing_values(kind: Missing, left: bool) -> None:
         assert_same_bits(found, reference_raw(made, rows), (kind, left))
 
 
-def function_of(made: Forest, schedule: Schedule) -> Function:
-    hir = build_hir(made, schedule, "exact")
-    return lower(hir, Target.x86_64("v4")).kernel.function
-
-
 def test_a_tile_is_one_line_and_its_values_are_loaded_one_by_one() -> None:
     made = of_features(400)
-    hir = build_hir(made, values(), "exact")
-    kernel = lower(hir, Target.x86_64("v4")).kernel
+    kernel = lowered(made, values(), V4)
     ops = [getattr(s, "op", s) for s in statements(kernel.function.body)]
     of_rows = [o for o in ops if isinstance(o, Load) and o.buffer.name == "rows"]
     # four rows at a time, seven nodes, with missing values and without

@@ -16,7 +16,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from skforge.forest.forest import Forest
-from skforge.forest.reference import cast_rows, evaluate_predicates
+from skforge.forest.reference import (
+    cast_rows,
+    evaluate_predicates,
+    reference_leaves,
+)
 
 Array = NDArray[np.longdouble]
 LONG = np.longdouble
@@ -144,15 +148,9 @@ def values_by_leaf(forest: Forest, rows: ArrayLike) -> Array:
 
 def margins(forest: Forest, rows: ArrayLike) -> Array:
     """Return the raw scores, of shape (n_rows, n_outputs)."""
-    lefts = goes_left(forest, rows)
-    made = np.zeros((len(lefts), forest.n_outputs), LONG)
-    every = np.arange(len(lefts))
-    for root, outputs, _ in trees(forest):
-        node = np.full(len(lefts), root)
-        while (inner := forest.left[node] >= 0).any():
-            goes = lefts[every, forest.predicate[node]]  # of leaves: any
-            child = np.where(goes, forest.left[node], forest.right[node])
-            node = np.where(inner, child, node)
+    leaves = reference_leaves(forest, rows)
+    made = np.zeros((len(leaves), forest.n_outputs), LONG)
+    for (_, outputs, _), node in zip(trees(forest), leaves.T, strict=True):
         made[:, outputs] += forest.leaf_value[forest.leaf[node]]
     return (made + forest.base) / LONG(forest.divisor)
 
