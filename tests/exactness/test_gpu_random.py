@@ -43,13 +43,9 @@ def check_interpreted(data: st.DataObject, changed: bool) -> None:
     assert_same_bits(leaves, found.astype(np.int32), "apply")
 
 
-def check_legal(data: st.DataObject) -> None:
-    check_interpreted(data, changed=False)
-
-
-def check_changed(data: st.DataObject) -> None:
-    check_interpreted(data, changed=True)
-
-
-test_random_schedules = random_test(check_legal, 5, 2000)
-test_changed_schedules = random_test(check_changed, 5, 400)
+test_random_schedules = random_test(
+    check_interpreted, 5, 2000, st.data(), st.just(False)
+)
+test_changed_schedules = random_test(
+    check_interpreted, 5, 400, st.data(), st.just(True)
+)

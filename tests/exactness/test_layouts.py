@@ -254,18 +254,6 @@ def check_random(layout: str, data: st.DataObject) -> None:
     assert_same_bits(module.apply(rows), leaves, "apply")
 
 
-def check_tiles(data: st.DataObject) -> None:
-    check_random("tiles", data)
-
-
-def check_values(data: st.DataObject) -> None:
-    check_random("values", data)
-
-
-def check_bits(data: st.DataObject) -> None:
-    check_random("bits", data)
-
-
-test_random_tiles = random_test(check_tiles, 4, 1500)
-test_random_values = random_test(check_values, 4, 1000)
-test_random_bits = random_test(check_bits, 4, 1500)
+test_random_tiles, test_random_values, test_random_bits = (
+    random_test(check_random, 4, 1500, st.just(layout), st.data()) for layout in RANDOM
+)

@@ -35,16 +35,25 @@ KINDS: tuple[dict[str, Any], ...] = (
 REFUSED = r"represent\("
 
 
-def check_compiled(data: st.DataObject) -> None:
-    made = data.draw(random_forest(max_trees=7))
-    schedule = data.draw(legal_schedules(n_trees=(made.n_trees,)))
-    n = data.draw(st.integers(0, 70))
+#: Rows before, at and after the ends of blocks.
+EDGES = (63, 64, 65, 127, 128, 129, 257)
+
+
+def check_compiled(data: st.DataObject, changed: bool) -> None:
+    """A schedule returns the right bits, or an error that draws its loops."""
+    kind = data.draw(st.sampled_from(KINDS if changed else KINDS[:1]))
+    made = data.draw(random_forest(**kind))
+    if changed:
+        schedule = data.draw(changed_schedules(made.n_trees))
+    else:
+        schedule = data.draw(legal_schedules(n_trees=(made.n_trees,)))
+    n = data.draw(st.one_of(st.integers(0, 70), st.sampled_from(EDGES)))
     reduction = data.draw(st.sampled_from(["exact", "exact", "fast", "reproducible"]))
     try:
         module = compile_forest(made, schedule, reduction=reduction)
     except ScheduleError as error:
         event("refused")
-        assert re.search(REFUSED, str(error)), error
+        assert error.nest if changed else re.search(REFUSED, str(error)), error
         return
     event("compiled and compared")
     compare(module, edge_rows(made, n, seed=1), reduction)
@@ -56,26 +65,6 @@ def compare(module: CompiledModule, rows: np.ndarray, reduction: Reduction) -> N
         assert_sums(raw_of(module, rows, n_jobs), made, rows, reduction, n_jobs)
     leaves = made.source_node[reference_leaves(made, rows)]
     assert_same_bits(module.apply(rows, n_jobs=3), leaves, "apply")
-
-
-#: Rows before, at and after the ends of blocks.
-EDGES = (63, 64, 65, 127, 128, 129, 257)
-
-
-def check_changed(data: st.DataObject) -> None:
-    """A schedule returns the right bits, or an error that draws its loops."""
-    made = data.draw(random_forest(**data.draw(st.sampled_from(KINDS))))
-    schedule = data.draw(changed_schedules(made.n_trees))
-    n = data.draw(st.one_of(st.integers(0, 40), st.sampled_from(EDGES)))
-    reduction = data.draw(st.sampled_from(["exact", "exact", "fast", "reproducible"]))
-    try:
-        module = compile_forest(made, schedule, reduction=reduction)
-    except ScheduleError as error:
-        event("refused")
-        assert error.nest, error
-        return
-    event("compiled and compared")
-    compare(module, edge_rows(made, n, seed=1), reduction)
 
 
 def check_interpreted(data: st.DataObject) -> None:
@@ -98,6 +87,10 @@ def check_interpreted(data: st.DataObject) -> None:
     assert_same_bits(leaves, module.apply(rows), "apply")
 
 
-test_compiled_code_is_the_reference = random_test(check_compiled, 5, 1500)
-test_changed_schedules_are_right_or_refused = random_test(check_changed, 10, 4000)
+test_compiled_code_is_the_reference = random_test(
+    check_compiled, 5, 1500, st.data(), st.just(False)
+)
+test_changed_schedules_are_right_or_refused = random_test(
+    check_compiled, 10, 4000, st.data(), st.just(True)
+)
 test_the_interpreter_is_compiled_code = random_test(check_interpreted, 5, 1500)
