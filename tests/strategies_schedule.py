@@ -17,6 +17,7 @@ from skforge.schedule.families import (
     WalkKind,
     bitsliced_schedule,
     lanes_schedule,
+    mapped,
     rows_and_trees,
     rows_by_threads,
     rows_on_threads,
@@ -86,6 +87,7 @@ STARTS = (
         for loop in ("b0", "t0")
     ),
 )
+_PARTED = Schedule().split("tree", "front", "back", 1)
 #: The same for GPUs, in blocks that an interpreter can run.
 GPU_STARTS = (
     *(
@@ -100,11 +102,7 @@ GPU_STARTS = (
     ),
     *(trees_by_threads(2, 4, WalkKind(peeled=2)), trees_by_blocks(2, 2, 2, WalkKind())),
     *(stationary_trees(4, 8, 2), rows_on_threads(8, each=2, parts=2).schedule),
-    Schedule()
-    .split("tree", "front", "back", 1)
-    .gpu_dimension("batch", "grid.x")
-    .gpu_dimension("front", "grid.y")
-    .gpu_dimension("back", "block.x"),
+    mapped(_PARTED, batch="grid.x", front="grid.y", back="block.x"),
 )
 
 
@@ -237,19 +235,13 @@ def _two_level_nests(draw: st.DrawFn, n_trees: int) -> Schedule:
 def _skeletons(rows: int, trees: int) -> list[Schedule]:
     """Return mapped nests to go on from where a random mapping does not bind."""
     tiled = Schedule().tile("batch", "b0", "b1", rows).tile("tree", "t0", "t1", trees)
+    over_trees = tiled.reorder("b0", "t0", "b1", "t1")
+    by_row = tiled.reorder("b0", "b1", "t1", "t0")
     return [
-        tiled.gpu_dimension("b0", "grid.x").gpu_dimension("b1", "block.x"),
-        tiled.reorder("b0", "t0", "b1", "t1")
-        .gpu_dimension("b0", "grid.x")
-        .gpu_dimension("t0", "grid.y")
-        .gpu_dimension("b1", "block.x"),
-        tiled.reorder("b0", "b1", "t1", "t0")
-        .gpu_dimension("b0", "grid.x")
-        .gpu_dimension("b1", "block.y")
-        .gpu_dimension("t1", "block.x"),
-        tiled.reorder("b0", "t0", "b1", "t1")
-        .gpu_dimension("b0", "grid.x")
-        .gpu_dimension("t1", "block.x"),
+        mapped(tiled, b0="grid.x", b1="block.x"),
+        mapped(over_trees, b0="grid.x", t0="grid.y", b1="block.x"),
+        mapped(by_row, b0="grid.x", b1="block.y", t1="block.x"),
+        mapped(over_trees, b0="grid.x", t1="block.x"),
     ]
 
 

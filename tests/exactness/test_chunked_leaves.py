@@ -25,7 +25,12 @@ from skforge.gpu.codegen.emitter import emit_gpu
 from skforge.gpu.passes.chunk_leaves import SHARE
 from skforge.gpu.search import gpu_points
 from skforge.modules.compiled import compile_forest
-from skforge.schedule.families import rows_on_threads, trees_on_threads
+from skforge.schedule.families import (
+    mapped,
+    rows_on_threads,
+    tiles,
+    trees_on_threads,
+)
 from skforge.schedule.nest import size_value
 from skforge.schedule.schedule import Schedule
 from skforge.tuning import ScheduleSpace
@@ -70,16 +75,9 @@ SCHEDULES = {
     "interleaved": lambda: dealt(interleave=4),
     "trees cached": lambda: dealt(cached=1),
     "by depth": lambda: dealt().specialize("t0"),
-    "trees of a row": lambda: (
-        Schedule()
-        .tile("batch", "b0", "b1", 8)
-        .tile("tree", "t0", "t1", 3)
-        .reorder("b0", "b1", "t1", "t0")
-        .gpu_dimension("b0", "grid.x")
-        .gpu_dimension("b1", "block.y")
-        .gpu_dimension("t1", "block.x")
-        .shared_reduce("t1")
-    ),
+    "trees of a row": lambda: mapped(
+        tiles(8, 3, "b0", "b1", "t1", "t0"), b0="grid.x", b1="block.y", t1="block.x"
+    ).shared_reduce("t1"),
 }
 KINDS: dict[str, dict[str, Any]] = {
     "scalar": {},
