@@ -17,16 +17,19 @@ BOTH = (
     .tile("tree", "t0", "t1", 2)
     .reorder("b0", "t0", "b1", "t1")
 )
+TWO_LEVELS = (
+    Schedule()
+    .tile("batch", "b0", "b1", 32)
+    .tile("b1", "b1o", "b1i", 5)
+    .reorder("b0", "b1o", "tree", "b1i")
+)
 
 FAMILIES: dict[str, Schedule] = {
     "rows": ROWS,
     "trees": TREES,
     "blocks": BLOCKS,
     "blocks of both": BOTH,
-    "two levels": Schedule()
-    .tile("batch", "b0", "b1", 32)
-    .tile("b1", "b1o", "b1i", 5)
-    .reorder("b0", "b1o", "tree", "b1i"),
+    "two levels": TWO_LEVELS,
     "negative tiles": Schedule()
     .tile("batch", "b0", "b1", -3)
     .tile("tree", "t0", "t1", -2)
@@ -65,11 +68,7 @@ FAMILIES: dict[str, Schedule] = {
     "quantize one by one": ROWS.quantize("batch").interleave("tree", 4),
     "quantize and interleave": BLOCKS.quantize("b0").interleave("b1", 3),
     "quantize and vectorize": BLOCKS.quantize("b0").vectorize("b1"),
-    "quantize inner blocks": Schedule()
-    .tile("batch", "b0", "b1", 32)
-    .tile("b1", "b1o", "b1i", 5)
-    .reorder("b0", "b1o", "tree", "b1i")
-    .quantize("b1o"),
+    "quantize inner blocks": TWO_LEVELS.quantize("b1o"),
     "quantize each row of tree tiles": TILES_FIRST.quantize("batch"),
     "quantize parts": ROWS.split("batch", "s0", "s1", 10).quantize("s0").quantize("s1"),
     "quantize node tiles": BLOCKS.quantize("b0").tile_nodes(3).interleave("b1", 2),
