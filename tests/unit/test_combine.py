@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -39,10 +40,6 @@ def same_bits(values, expected):
     assert not len(differing_rows(np.asarray(values), np.asarray(expected)))
 
 
-def message(error, call):
-    return error_of(error, call)
-
-
 def test_the_first_trees_are_those_of_catboost():
     catboost = pytest.importorskip("catboost")
     model = catboost.CatBoostRegressor(
@@ -73,47 +70,26 @@ def test_any_trees_in_any_order(forest, data):
     assert few.n_features == forest.n_features
 
 
+@cache
+def averaged():
+    return load_forest(RandomForestRegressor(3, random_state=0).fit(X, Y))
+
+
 def test_masks_choose_trees():
-    forest = load_forest(RandomForestRegressor(3, random_state=0).fit(X, Y))
+    forest = averaged()
     masked = forest.select_trees([True, False, True])
     assert masked.content_hash() == forest.select_trees([0, -1]).content_hash()
     assert forest.select_trees(1).n_trees == 1
 
 
-@pytest.mark.parametrize(
-    "trees", [[3], [-4], [0.0], [True], "all", None, [[0, 1]], {0: 1}], ids=repr
-)
-def test_trees_that_do_not_exist(trees):
-    forest = load_forest(RandomForestRegressor(3, random_state=0).fit(X, Y))
-    assert message(InvalidInputError, lambda: forest.select_trees(trees)) == (
-        "trees must be a slice, numbers from -3 to 2, or a bool for each of the 3 "
-        f"trees. Got {trees!r} instead."
-    )
-
-
-def test_trees_are_chosen_once():
-    forest = load_forest(RandomForestRegressor(3, random_state=0).fit(X, Y))
-    assert message(InvalidInputError, lambda: forest.select_trees([1, 0, -2])) == (
-        "trees has tree 1 twice; choose each tree once, and use Forest.concatenate to "
-        "add a forest again."
-    )
-
-
 def test_averages_need_as_many_trees_for_each_output():
-    forest = load_forest(RandomForestRegressor(3, random_state=0).fit(X, Y))
-    text = (
-        "The forest averages its trees, but {} of those chosen add to its outputs; "
-        "choose as many trees for each output, and at least one."
-    )
-    none = message(InvalidInputError, lambda: forest.select_trees([]))
-    assert none == text.format([0])
     lgb = pytest.importorskip("lightgbm")
     params = {"boosting": "rf", "bagging_freq": 1, "bagging_fraction": 0.5}
     params |= {"objective": "multiclass", "num_class": 3, "verbose": -1}
     forest = load_forest(lgb.train(params, lgb.Dataset(X, Y), 2))
     assert forest.select_trees([0, 4, 5]).outputs.divisor == 1
-    some = message(InvalidInputError, lambda: forest.select_trees([0, 3, 4]))
-    assert some == text.format([2, 1, 0])
+    some = error_of(InvalidInputError, forest.select_trees, [0, 3, 4])
+    assert some == NO_AVERAGE.format([2, 1, 0])
 
 
 @pytest.mark.parametrize(
@@ -130,17 +106,7 @@ def test_scores_that_depend_on_all_trees(model):
         lambda: forest.select_trees([0]),
         lambda: Forest.concatenate([forest]),
     ):
-        assert message(UnsupportedModelError, call) == text
-
-
-def test_divisors_that_are_no_number_of_trees():
-    model = RandomForestRegressor(3, random_state=0).fit(X, Y)
-    forest = replace(load_forest(model), divisor=7)
-    assert message(UnsupportedModelError, lambda: forest.select_trees([0])) == (
-        "The divisor of the sums is not the number of trees that add to each output, "
-        "[3], so that of other trees is unknown; choose the trees in sklearn, and read "
-        "the model again."
-    )
+        assert error_of(UnsupportedModelError, call) == text
 
 
 @given(forest=random_forest(max_trees=4), other=random_forest(max_trees=4))
@@ -190,10 +156,10 @@ def test_lightgbms_random_forests_are_averaged():
 
 
 def test_averages_of_scores_and_of_transformed_ones():
-    forest = load_forest(RandomForestRegressor(3, random_state=0).fit(X, Y))
+    forest = averaged()
     later = replace(forest, divisor=1, outputs=OutputSpec(divisor=3))
     for forests, first in (([forest, later], 0), ([later, forest], 1)):
-        text = message(InvalidInputError, lambda f=forests: Forest.concatenate(f))
+        text = error_of(InvalidInputError, lambda f=forests: Forest.concatenate(f))
         assert text.startswith(f"Forest {first} does not average the [3] trees that ")
 
 
@@ -277,7 +243,7 @@ def test_forests_that_differ(changes, text):
         text = text.replace("[1, 1]", "[2, 0]")
     wanted = f"{text}; predict with each forest, and add the scores."
     error = (InvalidInputError, UnsupportedModelError)
-    assert message(error, lambda: Forest.concatenate([first, other])) == wanted
+    assert error_of(error, lambda: Forest.concatenate([first, other])) == wanted
 
 
 def test_transforms_that_differ():
@@ -285,36 +251,54 @@ def test_transforms_that_differ():
     first = stumps(outputs=spec)
     assert Forest.concatenate([first, first]).outputs == spec
     other = stumps(outputs=replace(spec, offsets=(1.0, np.nan)))
-    text = message(InvalidInputError, lambda: Forest.concatenate([first, other]))
+    text = error_of(InvalidInputError, lambda: Forest.concatenate([first, other]))
     assert text.startswith("outputs of forest 1 is OutputSpec(function='onnx', ")
-    text = message(UnsupportedModelError, lambda: Forest.concatenate([other, other]))
+    text = error_of(UnsupportedModelError, lambda: Forest.concatenate([other, other]))
     assert text.startswith("Forest 0 scales its sums or adds numbers to them, which ")
 
 
-def test_arguments_of_concatenate():
-    assert message(InvalidInputError, lambda: Forest.concatenate([])) == (
-        "forests is empty; give at least one Forest."
-    )
-    tree = RandomForestRegressor(2, random_state=0).fit(X, Y)
-    assert message(InvalidInputError, lambda: Forest.concatenate([tree])) == (
+NO_AVERAGE = (
+    "The forest averages its trees, but {} of those chosen add to its outputs; choose "
+    "as many trees for each output, and at least one."
+)
+REFUSED = {
+    **{f"trees {trees!r}": (lambda trees=trees: averaged().select_trees(trees),
+        "trees must be a slice, numbers from -3 to 2, or a bool for each of the 3 "
+        f"trees. Got {trees!r} instead.")
+       for trees in ([3], [-4], [0.0], [True], "all", None, [[0, 1]], {0: 1})},
+    "a tree twice": (lambda: averaged().select_trees([1, 0, -2]),
+        "trees has tree 1 twice; choose each tree once, and use Forest.concatenate to "
+        "add a forest again."),
+    "an average of nothing": (lambda: averaged().select_trees([]),
+        NO_AVERAGE.format([0])),
+    "another divisor": (lambda: replace(averaged(), divisor=7).select_trees([0]),
+        "The divisor of the sums is not the number of trees that add to each output, "
+        "[3], so that of other trees is unknown; choose the trees in sklearn, and read "
+        "the model again."),
+    "no forests": (lambda: Forest.concatenate([]),
+        "forests is empty; give at least one Forest."),
+    "a model": (lambda: Forest.concatenate([RandomForestRegressor()]),
         "forests must be Forests, as load_forest returns them. Got "
-        "RandomForestRegressor instead."
-    )
-    for weights in ([1.0], [1.0, np.nan]):
-        call = lambda: Forest.concatenate([stumps()] * 2, weights=weights)  # noqa: B023, E731
-        assert message(InvalidInputError, call) == (
-            "weights must be a finite number for each of the 2 forests. Got "
-            f"{weights} instead."
-        )
-    mean = [load_forest(tree)] * 2
-    call = lambda: Forest.concatenate(mean, weights=[1, 1])  # noqa: E731
-    assert message(InvalidInputError, call) == (
+        "RandomForestRegressor instead."),
+    **{f"weights {weights}": (
+        lambda weights=weights: Forest.concatenate([stumps()] * 2, weights=weights),
+        "weights must be a finite number for each of the 2 forests. Got "
+        f"{weights} instead.")
+       for weights in ([1.0], [1.0, np.nan])},
+    "weights of averages": (
+        lambda: Forest.concatenate([averaged()] * 2, weights=[1, 1]),
         "weights are for forests that add up their trees, but these average them; "
-        "leave weights out."
-    )
-    least = stumps(aggregate="min", base=np.zeros(2))
-    call = lambda: Forest.concatenate([least], weights=[2])  # noqa: E731
-    assert message(InvalidInputError, call) == (
+        "leave weights out."),
+    "weights of the least": (
+        lambda: Forest.concatenate(
+            [stumps(aggregate="min", base=np.zeros(2))], weights=[2]),
         "weights are for sums, but the aggregate of these forests is 'min'; leave "
-        "weights out."
-    )
+        "weights out."),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_does_not_fit_is_named(case):
+    call, text = REFUSED[case]
+    kind = UnsupportedModelError if case == "another divisor" else InvalidInputError
+    assert error_of(kind, call) == text

@@ -10,6 +10,10 @@ from zipfile import ZipFile
 import joblib
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
+from sklearn.compose import make_column_transformer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.tree import DecisionTreeRegressor
 
 import skforge
@@ -19,6 +23,7 @@ from skforge.exceptions import (
     ModelNotFoundError,
     UnsupportedModelError,
 )
+from skforge.forest.reference import reference_raw
 from skforge.frontends import Frontend, base, load_forest, register
 from skforge.frontends.sklearn.ensembles import load_trees as load_sklearn
 from tests.refusals import error_of
@@ -194,3 +199,19 @@ def test_paths_without_a_file(tmp_path):
     assert issubclass(ModelNotFoundError, FileNotFoundError)
     with pytest.raises(FileNotFoundError):
         skforge.load(tmp_path / "no.skforge")
+
+
+# ------------------------------------------------------------ pipeline columns
+
+
+ROWS = np.random.default_rng(0).integers(0, 4, (60, 2)).astype(float)
+TREE = DecisionTreeRegressor(max_depth=4, random_state=0)
+
+
+def test_numbers_of_several_dtypes_are_joined() -> None:
+    steps = (OneHotEncoder(dtype=np.int32), [0]), (StandardScaler(), [1])
+    model = make_pipeline(make_column_transformer(*steps), TREE)
+    model.fit(ROWS, ROWS @ [1.0, -3.0])
+    forest = load_forest(model)
+    rows = ROWS.astype(forest.input_dtype)
+    assert_array_equal(reference_raw(forest, rows)[:, 0], model.predict(ROWS))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf, nan
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,13 +10,17 @@ import numpy as np
 import pytest
 from sklearn.tree import DecisionTreeRegressor
 
+from skforge.engine.entry.entry import _labels
 from skforge.engine.kernels import RangeKernels
 from skforge.exceptions import VerificationError, VerificationWarning
 from skforge.forest.reference import draw_rows, reference_raw
 from skforge.frontends import load_forest
 from skforge.prediction.kernel_checks import ADVICE, KernelChecks, Sample
 from skforge.prediction.made_rows import Known, known_columns, made_rows
+from skforge.prediction.predictor import ForestPredictor
 from skforge.schedule.schedule import Schedule
+from skforge.sources.row_facts import RowFacts
+from skforge.sources.stored_model.declined import first_refused
 
 X = np.random.default_rng(0).normal(size=(80, 3))
 FOREST = load_forest(DecisionTreeRegressor(max_depth=3).fit(X, X[:, 0]))
@@ -133,3 +138,56 @@ def test_dictionaries_of_arrow_list_names_in_no_reader_s_order() -> None:
     ordinary, new = (b.rows["town"].combine_chunks().dictionary for b in batches)
     assert ordinary.to_pylist() == [*towns[::-1]]
     assert len(new) == 2  # one that training had, and one that it had not
+
+
+# ------------------------------------------------------------ predictor
+
+
+@pytest.mark.parametrize(
+    ("declines", "limit", "accepted", "refused"),
+    [
+        ("nothing", inf, (1.0, nan, inf), ()),
+        ("infinite", inf, (1.0, nan), (inf, -inf)),
+        ("infinite", 8.0, (nan, -7.5), (8.0, -8.0)),
+        ("not_finite", inf, (1.0, -1e300), (nan, inf, -inf)),
+    ],
+)
+def test_values_decide(declines, limit, accepted, refused) -> None:
+    predictor = SimpleNamespace(
+        source=SimpleNamespace(facts=RowFacts(declines=declines, limit=limit)),
+        forest=SimpleNamespace(whole_columns=()),
+        by_members=False,
+        _scored=lambda method, rows, n_jobs: rows,
+    )
+    for value in (*accepted, *refused):
+        rows = np.array([[0.5, value], [1.0, 2.0]])
+        ask = ForestPredictor.by_certain_rows
+        answered = ask(predictor, "predict", None, rows) is rows
+        assert answered == (value not in refused), value
+
+
+# ------------------------------------------------------------ declined
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 8, 9])
+def test_the_first_refused_value_is_found_in_few_steps(n: int) -> None:
+    for refused in range(n):
+        asked = []
+
+        def reads(taken: int, refused: int = refused, asked: list[int] = asked) -> bool:
+            assert len(asked) < 6
+            asked.append(taken)
+            return taken <= refused
+
+        assert first_refused(n, reads) == refused
+        assert refused or asked in ([], [1])  # the first one is most often to blame
+
+
+# ------------------------------------------------------------ entry labels
+
+
+def test_entries_have_a_label_for_each_class() -> None:
+    """Code that chooses one of two classes never reads a table with one label."""
+    assert _labels(np.array([5])) is None
+    assert _labels(np.array([0])) is None
+    assert _labels(np.array([5, 7])) == (5, 7)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
 from lightgbm import LGBMRegressor
 from numpy.testing import assert_array_equal
 from sklearn.datasets import make_regression
-from sklearn.ensemble import ExtraTreesRegressor, RandomForestClassifier
+from sklearn.ensemble import (
+    AdaBoostClassifier,
+    ExtraTreesRegressor,
+    RandomForestClassifier,
+)
 from xgboost import XGBRegressor
 
 from skforge import load_forest
 from skforge.exceptions import InvalidModelError
 from skforge.forest.record import forest_in, forest_out
+from skforge.persistence.older_formats import format_1
 from tests.comparing import assert_same_forest
 
 X, Y = make_regression(300, 6, random_state=0)
@@ -109,3 +114,21 @@ def test_a_forest_without_trees_is_the_same():
     made = replace(forest, **none, leaf_value=forest.leaf_value[:0]).validate()
     assert_same_forest(made, again(made))
     assert_array_equal(again(made).tree_offset, [0])
+
+
+# ------------------------------------------------------------ older formats
+
+
+NAMED = dict.fromkeys(("parameter", "divisor", "offsets", "cutoff"))
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_rules_that_a_name_told_are_those_of_the_model(classes: int) -> None:
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    model = AdaBoostClassifier(n_estimators=2).fit(X, np.arange(60) % classes)
+    forest = load_forest(model)
+    rules = asdict(forest.outputs)
+    named = {**NAMED, "kind": "samme"}
+    old = format_1._outputs(named, forest.task, "sklearn", forest.n_outputs)
+    told = "function", "probabilities", "labels", "decision"
+    assert {part: old[part] for part in told} == {part: rules[part] for part in told}
