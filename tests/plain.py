@@ -15,3 +15,9 @@ def plain(model: Any, **how: Any) -> CompiledForest:
     sources in ``tests/exactness``, and with some models by most files that use this.
     """
     return CompiledForest(model, tuning="off", schedule=Schedule(), **how)
+
+
+def fit_both(model: Any, X: Any, y: Any) -> tuple[Any, CompiledForest]:
+    """Return a model that is trained on rows, and what is compiled of it."""
+    model = model.fit(X, y)
+    return model, plain(model).fit(X)

@@ -20,7 +20,7 @@ import skforge
 from skforge import CompiledForest
 from skforge.exceptions import InvalidInputError, PerformanceWarning, SourceNeededError
 from tests.comparing import in_every_state, saved
-from tests.plain import plain
+from tests.plain import fit_both, plain
 from tests.programs import command
 from tests.sklearn_rows import same_bits
 
@@ -76,8 +76,7 @@ FRAMES: dict[str, Callable[[Any], Any]] = {
 def fitted(request: Any, tmp_path_factory: Any) -> Any:
     """Return a model, its rows, and the compiled one: live, unpickled, loaded."""
     rows = request.param
-    model = ranker().fit(rows.assign(qid=QUERIES), y)
-    fast = plain(model).fit(rows.assign(qid=QUERIES))
+    model, fast = fit_both(ranker(), rows.assign(qid=QUERIES), y)
     kept = saved(fast, tmp_path_factory.mktemp("ranker"))
     return model, rows, (fast, pickle.loads(pickle.dumps(fast)), kept)
 
@@ -130,13 +129,9 @@ def test_a_feature_is_no_column_of_queries() -> None:
     for one in (model, fast):
         with pytest.raises(ValueError, match="Feature shape mismatch"):
             one.predict(X)
-    np.testing.assert_array_equal(
-        fast.predict(ROWS.assign(qid=1)), model.predict(ROWS.to_numpy())
-    )
+    same_bits(fast.predict(ROWS.assign(qid=1)), model.predict(ROWS.to_numpy()))
     regressor = xgboost.XGBRegressor(n_estimators=3).fit(X, y)
-    np.testing.assert_array_equal(
-        plain(regressor).fit(X).predict(X), regressor.predict(X)
-    )
+    same_bits(plain(regressor).fit(X).predict(X), regressor.predict(X))
 
 
 def test_steps_that_return_frames_with_queries() -> None:

@@ -38,7 +38,7 @@ from sklearn.preprocessing import OrdinalEncoder
 from skforge import Schedule
 from skforge.exceptions import UnsupportedModelError
 from tests.comparing import refusal
-from tests.plain import plain
+from tests.plain import fit_both, plain
 
 pd = pytest.importorskip("pandas")
 xgb = pytest.importorskip("xgboost")
@@ -116,8 +116,7 @@ def test_what_only_the_model_has_is_said_to_be_there():
 
 def test_names_that_a_library_made_up_are_no_names():
     lgb = pytest.importorskip("lightgbm")
-    source = lgb.LGBMClassifier(n_estimators=2, verbose=-1).fit(X, Y)
-    compiled = plain(source).fit(X)
+    source, compiled = fit_both(lgb.LGBMClassifier(n_estimators=2, verbose=-1), X, Y)
     for one in (source, compiled, compiled.drop_estimator()):
         assert not hasattr(one, "feature_names_in_")
     assert plain(source.booster_).fit(X).feature_names_in_[0] == "Column_0"
@@ -174,8 +173,7 @@ def test_meta_regressors():
 
 
 def test_feature_selection_and_inspection():
-    source = regressor().fit(X, Y)
-    compiled = plain(source).fit(X)
+    source, compiled = fit_both(regressor(), X, Y)
     chosen = SelectFromModel(compiled, prefit=True).get_support()
     assert np.array_equal(chosen, SelectFromModel(source, prefit=True).get_support())
     found = permutation_importance(compiled, X, Y, n_repeats=2, random_state=0)

@@ -19,7 +19,7 @@ from tests.forms import COLUMNS as NAMES
 from tests.forms import NUMBERS, absent, framed, with_value
 from tests.kinds import FRAME, ROWS, THREE, X
 from tests.kinds import MODELS as KINDS
-from tests.plain import plain
+from tests.plain import fit_both, plain
 
 pd = pytest.importorskip("pandas")
 lgb = pytest.importorskip("lightgbm")
@@ -101,8 +101,7 @@ def test_a_scalar_array_is_refused_as_by_the_source(model):
 )
 def test_labels_that_are_equal_but_of_other_classes(kind, trained, other):
     frame = pd.DataFrame(X, columns=trained)
-    source = kind(n_estimators=4, n_jobs=1).fit(frame, Y)
-    compiled = plain(source).fit(frame)
+    source, compiled = fit_both(kind(n_estimators=4, n_jobs=1), frame, Y)
     first, renamed = frame, frame.set_axis(other, axis=1)
     assert apart(*(called(source.predict, rows) for rows in (first, renamed)), frame)
     for labels in (trained, other, trained):

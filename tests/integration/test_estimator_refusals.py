@@ -25,7 +25,7 @@ import skforge
 from skforge import CompiledForest, UnsupportedModelError, load_forest
 from skforge.exceptions import InvalidInputError, InvalidModelError
 from tests.comparing import refusal, saved
-from tests.plain import plain
+from tests.plain import fit_both, plain
 
 xgb = pytest.importorskip("xgboost")
 lgb = pytest.importorskip("lightgbm")
@@ -300,8 +300,7 @@ def test_a_fitted_search_is_its_best_estimator(kind):
 
 
 def test_another_best_estimator_is_noticed(tmp_path):
-    search = clone(SEARCHES["grid"]).fit(X, Y)
-    compiled = plain(search).fit(X)
+    search, compiled = fit_both(clone(SEARCHES["grid"]), X, Y)
     before = compiled.predict_proba(X)
     search.best_estimator_ = forest().set_params(random_state=7).fit(X, Y)
     assert compiled.predict_proba(X).tobytes() == before.tobytes()
@@ -327,8 +326,7 @@ def test_a_search_that_is_not_fitted_is_trained(kind):
 
 
 def test_searches_are_cloned_saved_and_trained_again(tmp_path):
-    search = clone(SEARCHES["grid"]).fit(X, Y)
-    compiled = plain(search).fit(X)
+    search, compiled = fit_both(clone(SEARCHES["grid"]), X, Y)
     expected = search.predict_proba(X).tobytes()
     again = pickle.loads(pickle.dumps(compiled))
     assert again.search_.best_estimator_ is again.estimator_

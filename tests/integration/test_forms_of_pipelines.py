@@ -25,7 +25,7 @@ from tests.forms import PASSENGER_NUMBERS, PASSENGERS
 from tests.kinds import PASSENGERS as FRAME
 from tests.kinds import TARGETS, N
 from tests.kinds_of_pipelines import NUMBER_STEPS, OVER, TEXTS
-from tests.plain import plain
+from tests.plain import fit_both, plain
 
 pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")
@@ -225,8 +225,7 @@ def test_arrays_and_lists_with_texts(kind: str) -> None:
         (preprocessing.OneHotEncoder(), [2]),
     )
     objects = FRAME[["age", "fare", "sex"]].to_numpy(object)
-    model = make_pipeline(columns, clone(OVER["forest"])).fit(objects, Y)
-    fast = plain(model).fit(objects)
+    model, fast = fit_both(make_pipeline(columns, clone(OVER["forest"])), objects, Y)
     rows = objects if kind == "array" else objects.tolist()
     expected = model.predict_proba(rows)
     np.testing.assert_array_equal(fast.predict_proba(rows), expected)
@@ -304,8 +303,7 @@ def test_categories_in_a_column_of_numbers_go_to_the_pipeline() -> None:
     encoded = make_pipeline(filled, preprocessing.OneHotEncoder())
     columns = compose.make_column_transformer((encoded, ["sex", "kids"]))
     frame = FRAME.assign(kids=FRAME.kids.astype("category"))
-    model = make_pipeline(columns, clone(OVER["forest"])).fit(frame, Y)
-    fast = plain(model).fit(frame)
+    model, fast = fit_both(make_pipeline(columns, clone(OVER["forest"])), frame, Y)
     rows = pa.Table.from_pandas(frame[:2], preserve_index=False)
     assert pa.types.is_dictionary(rows.schema.field("kids").type)
     assert_alike(fast, model, rows, rows)
@@ -422,8 +420,7 @@ def test_booleans_beside_float32_stay_narrow(dtypes: dict[str, str]) -> None:
         [("narrow", scaler, ["c", "b"])], remainder="passthrough"
     )
     forest = ensemble.RandomForestClassifier(20, random_state=0)
-    model = make_pipeline(steps, forest).fit(rows, rows.b > rows.a)
-    fast = plain(model).fit(rows)
+    model, fast = fit_both(make_pipeline(steps, forest), rows, rows.b > rows.a)
     tests = [one.tree_ for one in model[1].estimators_]
     cuts = np.concatenate([one.threshold[one.feature == 1] for one in tests])
     scaled = steps.named_transformers_["narrow"]

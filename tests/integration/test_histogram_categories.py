@@ -21,7 +21,7 @@ from skforge.exceptions import (
     VerificationWarning,
 )
 from tests.comparing import in_every_state, refusal, saved
-from tests.plain import plain
+from tests.plain import fit_both, plain
 from tests.sklearn_rows import same_bits
 
 pd = pytest.importorskip("pandas")
@@ -78,8 +78,7 @@ def test_a_column_of_booleans_makes_objects_of_the_steps_rows(name, tmp_path):
     steps = make_column_transformer(
         (OrdinalEncoder(), ["job"]), remainder="passthrough"
     )
-    model = make_pipeline(steps, WRAPPED[name](boosted())).fit(PEOPLE, Y)
-    fast = compiled(model, PEOPLE)
+    model, fast = fit_both(make_pipeline(steps, WRAPPED[name](boosted())), PEOPLE, Y)
     rows = [PEOPLE, PEOPLE[:1], PEOPLE[["old", "pay", "job"]]]
     by_kernels(fast, model, rows)
     if name == "alone":
@@ -95,8 +94,7 @@ def test_a_column_of_booleans_makes_objects_of_the_steps_rows(name, tmp_path):
 @pytest.mark.parametrize("form", ["array", "frame"])
 def test_numbers_that_training_had_as_objects(name, form, tmp_path):
     X = OBJECTS if form == "array" else pd.DataFrame(OBJECTS, columns=["a", "b"])
-    model = WRAPPED[name](boosted()).fit(X, Y)
-    fast = compiled(model, X)
+    model, fast = fit_both(WRAPPED[name](boosted()), X, Y)
     same_answers(fast, model, [X, X[:1]])
     same_answers(pickle.loads(pickle.dumps(fast)), model, [X, X[:1]])
     with pytest.raises(TypeError, match="isnan"):
@@ -236,8 +234,7 @@ def test_booleans_of_frames_that_the_encoder_refuses(beside, tmp_path):
     """A table of several dtypes is one array of float64, but not to the encoder."""
     X, y = coded(NUMBERS["fractions"])
     frame = pd.DataFrame({"code": pd.Categorical(X[:, 0]), "x": X[:, 1]})
-    model = HistGradientBoostingClassifier(max_iter=4).fit(frame, y)
-    fast = compiled(model, frame)
+    model, fast = fit_both(HistGradientBoostingClassifier(max_iter=4), frame, y)
     loaded = saved(fast, tmp_path)
     flags = X[:6, 1] > 0
     for rows in tables_of(code=flags, x=flags if beside == "booleans" else X[:6, 1]):
@@ -305,8 +302,7 @@ def test_booleans_are_taken_as_the_encoder_takes_them(name, tmp_path):
 @pytest.mark.parametrize("taken", [True, False])
 def test_arrays_of_booleans(taken, tmp_path):
     X, y = coded([0, 2] if taken else [2, 3])
-    model = boosted().fit(X, y)
-    live = compiled(model, X)
+    model, live = fit_both(boosted(), X, y)
     stored, flags = saved(live, tmp_path), X > 0.5
     same_answers(stored, model, [flags.tolist()])  # objects to the encoder
     if taken:
@@ -325,8 +321,7 @@ def test_large_integers_of_tables(dtype, tmp_path):
     rest = np.random.default_rng(1).normal(size=N).astype(dtype)
     frame = pd.DataFrame({"code": pd.Categorical(codes), "x": rest})
     y = (codes % 2 == 0) ^ (rest > 0.5)
-    model = HistGradientBoostingClassifier(max_iter=4).fit(frame, y)
-    fast = compiled(model, frame)
+    model, fast = fit_both(HistGradientBoostingClassifier(max_iter=4), frame, y)
     gaps = [2**53 + 1, None, 2**53 + 3, 5]  # beside a gap, the encoder rounds, too
     rows = [*tables_of(code=codes, x=rest), *tables_of(code=codes[1:2], x=rest[1:2])]
     rows += tables_of(code=gaps, x=rest[:4])[:1]

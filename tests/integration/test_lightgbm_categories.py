@@ -29,7 +29,7 @@ from skforge import load_forest
 from skforge.exceptions import InvalidInputError, PerformanceWarning, SourceNeededError
 from skforge.rows.prepare import prepare_rows
 from tests.comparing import assert_alike, in_every_state, refusal, saved
-from tests.plain import plain
+from tests.plain import fit_both, plain
 from tests.programs import command
 
 lgb = pytest.importorskip("lightgbm")
@@ -185,7 +185,8 @@ def test_plain_numbers_in_place_of_categories_are_refused(tmp_path):
             with pytest.raises(ValueError, match="categorical_feature do not match"):
                 fast.predict(numbers)
         codes = frame.assign(stars=frame["stars"].cat.codes).to_numpy()
-        with warnings.catch_warnings(action="ignore"):  # of the live model
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what the live model says
             assert np.array_equal(fast.predict(codes), model.predict(frame))
 
 
@@ -466,8 +467,7 @@ def test_the_limit_of_zeros_behind_steps_that_give_sparse_rows(step, zeros_are_m
     )
     steps = {"imputer": SimpleImputer(), "scaler": MaxAbsScaler()}
     steps = [steps[name] for name in step.split(", ") if name in steps]
-    model = make_pipeline(columns, *steps, light).fit(X, y)
-    fast = plain(model).fit(X)
+    model, fast = fit_both(make_pipeline(columns, *steps, light), X, y)
     assert np.array_equal(fast.predict_proba(rows), model.predict_proba(rows))
     # a scaler keeps the format that it gets
     unsure = "scaler" in step and not zeros_are_missing
@@ -487,8 +487,7 @@ def test_steps_that_give_polars_frames_do_not_fold_before_lightgbm():
 def test_half_floats_of_arrow_are_refused_as_lightgbm_refuses_them():
     arrow = pytest.importorskip("pyarrow")
     X = np.random.default_rng(0).normal(size=(100, 2))
-    model = lgb.LGBMRegressor(n_estimators=2, verbose=-1).fit(X, X[:, 0])
-    fast = plain(model).fit(X)
+    _, fast = fit_both(lgb.LGBMRegressor(n_estimators=2, verbose=-1), X, X[:, 0])
     columns = {name: arrow.array(X[:3, 0].astype(np.float16)) for name in "ab"}
     with pytest.raises(lgb.basic.LightGBMError, match="half_float"):
         fast.predict(arrow.table(columns))

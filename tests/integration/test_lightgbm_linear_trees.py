@@ -21,7 +21,7 @@ from skforge.exceptions import InvalidModelError, UnsupportedModelError
 from skforge.forest.reference import reference_raw
 from skforge.outputs.functions import UNKNOWN
 from tests.comparing import in_every_state, refusal
-from tests.plain import plain
+from tests.plain import fit_both, plain
 from tests.unit import test_frontend_lightgbm_dump
 from tests.unit.test_frontend_lightgbm_dump import DATA, train
 
@@ -107,8 +107,7 @@ HOW["linear_tree"] = True
 @pytest.mark.parametrize("kind", ["Regressor", "Classifier"])
 def test_wrappers_pickles_and_files(kind: str, tmp_path: Any) -> None:
     y = SCORE if kind == "Regressor" else np.digitize(SCORE, [-0.5, 0.5])
-    model = getattr(lgb, f"LGBM{kind}")(**HOW).fit(FRAME, y)
-    fast = plain(model).fit(FRAME)
+    model, fast = fit_both(getattr(lgb, f"LGBM{kind}")(**HOW), FRAME, y)
     gaps = FRAME.mask(RNG.random(FRAME.shape) < 0.2)
     for one in in_every_state(fast, tmp_path).values():
         for rows in (FRAME, gaps, FRAME[:1]):
@@ -147,8 +146,7 @@ def test_pipelines_and_votes() -> None:
 
 
 def test_what_is_refused(tmp_path: Any) -> None:
-    model = lgb.LGBMRegressor(**HOW).fit(FRAME, SCORE)
-    fast = plain(model).fit(FRAME)
+    _, fast = fit_both(lgb.LGBMRegressor(**HOW), FRAME, SCORE)
     for call, text in (
         (lambda: fast.predict_contribs(FRAME), "takes the linear models of its trees"),
         (

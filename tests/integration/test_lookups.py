@@ -15,7 +15,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 import skforge
 from tests.comparing import is_read, saved
-from tests.plain import plain
+from tests.plain import fit_both, plain
 
 pd = pytest.importorskip("pandas")
 
@@ -173,8 +173,7 @@ def test_encoders_of_arrays_and_of_columns_without_change(tmp_path: Any) -> None
     ],
 )
 def test_what_does_not_fold_is_told(name: str, how: Any, why: str) -> None:
-    model = make_pipeline(encoder(name, **how), boosting()).fit(FULL, Y)
-    fast = plain(model).fit(FULL)
+    model, fast = fit_both(make_pipeline(encoder(name, **how), boosting()), FULL, Y)
     assert f"{name}Encoder {why}" in fast.inspect("pipeline")
     assert answer(fast, FULL) == answer(model, FULL)
 
@@ -256,8 +255,7 @@ def test_whole_numbers_that_the_next_step_refuses():
     columns = make_column_transformer((step, ["city", "pclass"]))
     filled = SimpleImputer(strategy="constant", fill_value=0.5)
     frame = GAPS.assign(pclass=GAPS.pclass.where(rng.random(N) > 0.1))
-    model = make_pipeline(columns, filled, boosting()).fit(frame, Y)
-    fast = plain(model).fit(frame)
+    model, fast = fit_both(make_pipeline(columns, filled, boosting()), frame, Y)
     assert is_read(fast, frame)
     for rows in (frame, FULL, FULL[:1], FULL.astype({"pclass": float})):
         assert answer(fast, rows) == answer(model, rows)
@@ -271,8 +269,7 @@ def test_none_is_an_unknown_number_to_an_encoder_of_objects():
     frame = pd.DataFrame({"flag": flags, "age": FULL.age})
     columns = make_column_transformer((codes, ["flag"]), remainder="passthrough")
     last = DecisionTreeClassifier(random_state=0)  # few drawn rows reach its tests
-    model = make_pipeline(columns, last).fit(frame, Y)
-    fast = plain(model).fit(frame)
+    model, fast = fit_both(make_pipeline(columns, last), frame, Y)
     for value in (None, np.nan, True, 1, 7):
         rows = frame.assign(flag=pd.Series([value] * N, dtype=object))
         assert answer(fast, rows) == answer(model, rows), value
@@ -284,8 +281,7 @@ def test_encoders_of_dates_run_in_their_library(library: str) -> None:
     frame = FULL[["age"]].assign(date=dates.astype("datetime64[ns]"))
     step = OrdinalEncoder() if library == "sklearn" else encoder("Count", cols=["date"])
     columns = make_column_transformer((step, ["date"]), remainder="passthrough")
-    model = make_pipeline(columns, boosting()).fit(frame, Y)
-    fast = plain(model).fit(frame)
+    model, fast = fit_both(make_pipeline(columns, boosting()), frame, Y)
     assert "neither numbers nor strings" in fast.inspect("pipeline")
     assert answer(fast, frame) == answer(model, frame)
 
@@ -321,8 +317,7 @@ def test_columns_of_many_dtypes(name: str, kind: str, then: str, tmp_path: Any) 
         step = encoder(name, cols=["code"], handle_unknown="return_nan")
     columns = (step, ["code"]), ("passthrough", ["age", "pclass"])
     made = make_column_transformer(*columns), *NEXT[then]
-    model = make_pipeline(*made, boosting()).fit(frame, Y)
-    fast = plain(model).fit(frame)
+    model, fast = fit_both(make_pipeline(*made, boosting()), frame, Y)
     text = kind in ("object", "string")
     odd = "Nowhere" if text else 9
     objects = frame.code.astype(object)

@@ -56,7 +56,7 @@ from tests.compared_calls import apart, called
 from tests.comparing import refusal, saved
 from tests.kinds import CLASSIFIERS, ISOLATION, SCALER
 from tests.kinds import MODELS as MODEL_KINDS
-from tests.plain import plain
+from tests.plain import fit_both, plain
 from tests.sklearn_rows import same_bits as same
 
 pd = pytest.importorskip("pandas")
@@ -121,8 +121,7 @@ MODELS: dict[str, tuple[Any, Any]] = {
 def fitted(name: str) -> tuple[Any, Any, Any]:
     """Return a model, its compiled form and the frame of training."""
     model, frame = MODELS[name]
-    model = clone(model).fit(frame, OF_CITY if "city" in frame else y)
-    fast = compiled(model, frame)
+    model, fast = fit_both(clone(model), frame, OF_CITY if "city" in frame else y)
     if frame is X_CITY and not any(fast.forest_.category_names):
         pytest.skip("this XGBoost keeps no names of categories")
     return model, fast, frame
@@ -433,8 +432,7 @@ def test_dates_before_a_function_of_dates(alone: bool) -> None:
     steps = make_column_transformer(
         (FunctionTransformer(months), names), remainder="passthrough"
     )
-    model = make_pipeline(steps, FOREST).fit(frame, y)
-    fast = compiled(model, frame)
+    model, fast = fit_both(make_pipeline(steps, FOREST), frame, y)
     row = frame.iloc[0].to_dict()
     for when in (start, start.to_pydatetime(), start.to_datetime64(), pd.NaT):
         given = {**row, "when": when}
@@ -605,8 +603,7 @@ def test_members_whose_first_step_knows_no_names(kind: str, first: Any) -> None:
 def test_rows_that_are_mappings_in_training() -> None:
     rows = X.to_dict("records")
     steps = make_pipeline("passthrough", DictVectorizer(sparse=False), FOREST)
-    model = VotingClassifier([("a", steps)], voting="soft").fit(rows, y)
-    fast = plain(model).fit(rows)
+    model, fast = fit_both(VotingClassifier([("a", steps)], voting="soft"), rows, y)
     few = [{"age": 30.0}, {"score": 80.0, "other": 1.0}]
     same(fast.predict_proba(few), model.predict_proba(few))
 
@@ -684,8 +681,7 @@ def test_a_missing_number_alone_is_one(function: Any) -> None:
     step = OneHotEncoder() if function is None else FunctionTransformer(function)
     first = make_column_transformer((step, ["a"]), sparse_threshold=0)
     steps = [SimpleImputer(), PCA(1)] if function is None else []
-    model = make_pipeline(first, *steps, clone(FOREST)).fit(numbers, y)
-    fast = plain(model).fit(numbers)
+    model, fast = fit_both(make_pipeline(first, *steps, clone(FOREST)), numbers, y)
     expected = model.predict_proba(numbers[:1])
     same(fast.predict_proba({"a": None}), expected)
 
@@ -695,8 +691,7 @@ def test_texts_where_only_gaps_count() -> None:
     columns = make_column_transformer(
         (MissingIndicator(), ["a"]), ("passthrough", ["b"])
     )
-    model = make_pipeline(columns, clone(FOREST)).fit(frame, y)
-    fast = plain(model).fit(frame)
+    model, fast = fit_both(make_pipeline(columns, clone(FOREST)), frame, y)
     rows = [{"a": text, "b": 30} for text in ("x", "new", None, "1")]
     given = pd.DataFrame(rows).astype({"a": "str", "b": float})
     same(fast.predict_proba(rows), model.predict_proba(given))
@@ -717,8 +712,7 @@ def test_texts_where_only_gaps_count() -> None:
 def test_small_frames_of_pipelines(kind: str, monkeypatch: Any) -> None:
     mixed = X.assign(age=X["age"].astype(int), height=X["height"].astype("i2"))
     mixed.loc[::4, "visits"] = np.nan
-    model = clone(MODELS[kind][0]).fit(mixed, y)
-    fast = compiled(model, mixed)
+    model, fast = fit_both(clone(MODELS[kind][0]), mixed, y)
     first = mixed.iloc[:6].assign(note="text")
     given = [first.iloc[[i]] for i in range(6)]
     given += [pd.DataFrame([row]) for row in first.to_dict("records")]
@@ -807,7 +801,6 @@ def test_many_threads(fast: Any) -> None:
 def test_a_wrapper_around_a_pipeline_of_a_tree_alone() -> None:
     frame = pd.DataFrame({"a": [0.0, 1.0] * 20, "b": 1.0})
     pipeline = make_pipeline(DecisionTreeClassifier(random_state=0))
-    model = OneVsRestClassifier(pipeline).fit(frame, frame.a)
-    fast = plain(model).fit(frame)
+    _, fast = fit_both(OneVsRestClassifier(pipeline), frame, frame.a)
     assert fast.predict({"b": 1, "a": 1}) == [1.0]
     assert fast.predict([{"b": 1, "a": 1}, {"a": 0, "b": None}]).tolist() == [1.0, 0.0]

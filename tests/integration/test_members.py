@@ -37,7 +37,7 @@ from tests.comparing import assert_alike
 from tests.kinds import BOOSTED, FOREST, PASSENGERS, TWO, WIDTH, X
 from tests.kinds import WORDS as NAMES
 from tests.kinds_of_pipelines import EVERY, EXTREME, LAST, LIGHT, LINE, SMALL, stack
-from tests.plain import plain
+from tests.plain import fit_both, plain
 from tests.sklearn_rows import same_bits as same
 
 pd = pytest.importorskip("pandas")
@@ -63,8 +63,7 @@ def trained(name: str) -> bytes:
 def test_members_that_were_fitted_before() -> None:
     members = [("a", FrozenEstimator(clone(SMALL).fit(X, NAMES)))]
     members.append(("b", clone(LIGHT).fit(X, NAMES)))
-    model = ensemble.StackingClassifier(members, cv="prefit").fit(X, NAMES)
-    fast = plain(model).fit(X)
+    model, fast = fit_both(ensemble.StackingClassifier(members, cv="prefit"), X, NAMES)
     assert fast.inspect("pipeline").count("  compiled") == 2
     check(fast, model)
 
@@ -214,8 +213,7 @@ def test_members_that_are_compiled_already() -> None:
     model = stack(ours, LINE).fit(X, TWO)
     with pytest.raises(UnsupportedModelError, match="no member that can be compiled"):
         plain(model).fit(X)
-    model = stack(ours, BOOSTED).fit(X, TWO)
-    fast = plain(model).fit(X)
+    model, fast = fit_both(stack(ours, BOOSTED), X, TWO)
     assert fast.inspect("pipeline").count("  compiled") == 2
     check(fast, model)
 
@@ -275,8 +273,7 @@ def test_members_that_read_no_row_together_are_compiled_alone() -> None:
     tree = make_pipeline(encoder, DecisionTreeClassifier(random_state=0))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # each fold knows other values
-        model = CalibratedClassifierCV(tree, cv=2).fit(rows, labels)
-        fast = plain(model).fit(rows)
+        model, fast = fit_both(CalibratedClassifierCV(tree, cv=2), rows, labels)
         answers = fast.predict_proba(rows), model.predict_proba(rows)
     np.testing.assert_array_equal(*answers)
     assert "compiled" in fast.inspect("pipeline")
@@ -297,8 +294,7 @@ def test_a_column_of_missing_texts_is_one_of_texts(gap):
         ("deep", make_pipeline(encoder, PCA(2), ensemble.RandomForestRegressor(2))),
         ("other", make_pipeline(encoder, Ridge())),
     ]
-    model = ensemble.VotingRegressor(members).fit(frame, frame.a)
-    fast = plain(model).fit(frame)
+    model, fast = fit_both(ensemble.VotingRegressor(members), frame, frame.a)
     rows = pd.DataFrame({"a": [0.5], "t": pd.Series([gap], dtype=object)})
     expected = model.predict(rows)
     for given in ({"a": 0.5, "t": gap}, {"a": [0.5], "t": [gap]}):
@@ -408,10 +404,9 @@ def test_the_wrapper_s_error_comes_before_those_of_the_steps_inside() -> None:
 def test_raw_scores_of_rows_that_members_read_apart() -> None:
     boosting = ensemble.GradientBoostingRegressor(n_estimators=3)
     histogram = ensemble.HistGradientBoostingRegressor(max_iter=3)
-    model = ensemble.VotingRegressor([("a", boosting), ("b", histogram)]).fit(
-        ROWS, SCORE
+    _, fast = fit_both(
+        ensemble.VotingRegressor([("a", boosting), ("b", histogram)]), ROWS, SCORE
     )
-    fast = plain(model).fit(ROWS)
     whole = np.abs(NEW[:9]).astype(np.uint64)
     for rows in (NEW[:9].astype(object), NEW[:9].astype(">f8"), whole):
         expected = fast.predict_raw(rows.astype(float))
@@ -424,8 +419,7 @@ def test_raw_scores_of_no_rows(several: bool) -> None:
     first = xgb.XGBRegressor(n_estimators=3)
     second = xgb.XGBRegressor(n_estimators=3, objective="reg:absoluteerror")
     members = [("a", first), ("b", second if several else first)]
-    model = ensemble.VotingRegressor(members).fit(ROWS, SCORE)
-    fast = plain(model).fit(ROWS)
+    _, fast = fit_both(ensemble.VotingRegressor(members), ROWS, SCORE)
     assert fast.predict_raw(ROWS[:0]).shape == (0, 2)
     assert fast.predict_raw(ROWS[:0]).dtype == fast.predict_raw(ROWS[:1]).dtype
 

@@ -29,7 +29,7 @@ from sklearn.preprocessing import MinMaxScaler
 from skforge import UnsupportedModelError, load_forest
 from skforge.exceptions import SourceNeededError
 from tests.comparing import is_read, saved
-from tests.plain import plain
+from tests.plain import fit_both, plain
 
 rng = np.random.default_rng(0)
 FRAME = pd.DataFrame(rng.normal(size=(300, 4)), columns=[*"abcd"])
@@ -406,8 +406,7 @@ def test_models_of_the_library(kind: str, n_classes: int) -> None:
         how = {"n_estimators": 50, "class_weight": "balanced"}
         ends = np.quantile(X[:, 0], np.arange(1, n_classes) / n_classes)
         y = np.digitize(X[:, 0], ends)
-    wanted = getattr(ensemble, kind)(random_state=0, **how).fit(X, y)
-    fast = plain(wanted).fit(X)
+    wanted, fast = fit_both(getattr(ensemble, kind)(random_state=0, **how), X, y)
     copied = pickle.loads(pickle.dumps(fast))
     for rows in (X, X[:1], X.astype(np.float32), X[:1].astype(np.float32), X * 2):
         assert same(fast, wanted, rows)

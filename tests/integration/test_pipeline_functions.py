@@ -18,7 +18,7 @@ from sklearn.pipeline import make_pipeline
 from skforge.exceptions import SourceNeededError
 from tests.comparing import assert_alike, saved
 from tests.kinds import CLASSIFIERS, FOREST
-from tests.plain import plain
+from tests.plain import fit_both, plain
 
 pd = pytest.importorskip("pandas")
 lgb = pytest.importorskip("lightgbm")
@@ -180,8 +180,7 @@ def frames(frame):
 def test_rows_that_functions_treat_in_their_own_way(name):
     X = numbers(signed=False)
     frame = pd.DataFrame(X, columns=list("abcd")).assign(n=np.arange(len(X)) % 40 + 0.0)
-    model = clone(make_pipeline(MIXED[name], FOREST)).fit(frame, target(X))
-    fast = plain(model).fit(frame)
+    model, fast = fit_both(clone(make_pipeline(MIXED[name], FOREST)), frame, target(X))
     assert routes(fast, frame) == routes(fast, frame[:1]) == (1, 0)
     assert_alike(fast, model, *frames(frame), methods=("predict_proba",))
 
@@ -293,8 +292,7 @@ def test_whole_numbers_that_overflow_in_a_table(tmp_path, function, kind, alone)
     )
     columns = ColumnTransformer([("f", step, ["a"])], remainder="passthrough")
     last = tree.DecisionTreeRegressor(max_depth=6, random_state=0)
-    model = make_pipeline(columns if alone else step, last).fit(X, y)
-    fast = plain(model).fit(X)
+    model, fast = fit_both(make_pipeline(columns if alone else step, last), X, y)
     stored = saved(fast, tmp_path)
     others = ("float64", "uint8", "int64") if alone else WHOLE  # as "b" passes through
     for turn, (first, second) in enumerate(product(WHOLE, others)):

@@ -33,7 +33,7 @@ from tests.kinds import CLASSIFIERS, FOREST, GAPS, ROWS, SCALER, X
 from tests.kinds import FRAME as PLAIN
 from tests.kinds import TWO as Y
 from tests.kinds_of_pipelines import MIDDLE, STEPS, Own, twice
-from tests.plain import plain
+from tests.plain import fit_both, plain
 from tests.sklearn_rows import same_bits as same
 
 pd = pytest.importorskip("pandas")
@@ -157,8 +157,7 @@ def test_the_last_step_that_does_not_fold_counts():
         (None, FOREST, X),
     ):
         steps = [step, last] if step else [last]
-        model = clone(make_pipeline(*steps)).fit(X_, Y)
-        fast = compiled(model, X_)
+        model, fast = fit_both(clone(make_pipeline(*steps)), X_, Y)
         assert where(fast) == ["folded"] * (len(steps) - 1)
         zeros = np.where(X_ > 5, X_, 0)
         assert_alike(fast, model, X_, X_[:1], X_ + 50, zeros)
@@ -213,8 +212,7 @@ def test_texts(last):
     if last == "hist":
         steps.append(decomposition.TruncatedSVD(3, random_state=0))
     y = LABELS if last != "xgboost" else (LABELS == "yes").astype(int)
-    model = clone(make_pipeline(*steps, CLASSIFIERS[last])).fit(TEXTS, y)
-    fast = compiled(model, TEXTS)
+    model, fast = fit_both(clone(make_pipeline(*steps, CLASSIFIERS[last])), TEXTS, y)
     assert is_ours(fast, TEXTS)
     assert not hasattr(fast, "n_features_in_")
     assert not hasattr(model, "n_features_in_")
@@ -261,8 +259,7 @@ def test_sparse_rows():
     for steps in ([decomposition.TruncatedSVD(3), SCALER], [pre.MaxAbsScaler(), Own()]):
         if isinstance(steps[1], Own):
             steps[1].set_params(with_mean=False)
-        model = clone(make_pipeline(*steps, FOREST)).fit(rows, Y)
-        fast = compiled(model, rows)
+        model, fast = fit_both(clone(make_pipeline(*steps, FOREST)), rows, Y)
         assert is_ours(fast, rows)
         assert_alike(fast, model, rows, rows[:1], rows.tocsc(), rows.toarray())
 
@@ -373,8 +370,7 @@ def test_searches(compiles):
 def test_the_last_step_may_be_compiled(first):
     own = clone(make_pipeline(first, FOREST)).fit(X, Y)
     last = plain(clone(FOREST))
-    fitted = make_pipeline(clone(first), last).fit(X, Y)
-    whole = compiled(fitted, X)
+    fitted, whole = fit_both(make_pipeline(clone(first), last), X, Y)
     assert whole.estimator_ is fitted
     assert where(whole) == ["runs" if first is PCA else "folded"]
     assert_alike(whole, own, X, X[:1], X.astype("f4"), PLAIN)
@@ -424,9 +420,7 @@ def test_workers_get_the_pipelines_own_columns():
     model = clone(make_pipeline(PCA, SCALER, FOREST)).fit(PLAIN, Y)
     worker = Predictor(compiled(model, PLAIN), "predict_proba", keep=False)
     found = worker({name: PLAIN[name].to_numpy() for name in "fedcba"})
-    np.testing.assert_array_equal(
-        found["probability_1"], model.predict_proba(PLAIN)[:, 1]
-    )
+    same(found["probability_1"], model.predict_proba(PLAIN)[:, 1])
 
 
 # ------------------------------------------------------------ parts of a step
@@ -474,8 +468,7 @@ def test_the_other_parts_of_a_column_transformer_fold(name, rest):
     codes = pre.OneHotEncoder(handle_unknown="ignore")
     first = [("scaled", pre.StandardScaler(), ["a", "b"]), ("codes", codes, ["city"])]
     columns = ColumnTransformer([*first, PARTS[name], ("n", "passthrough", ["n"])])
-    model = make_pipeline(columns, *rest, clone(FOREST)).fit(frame, y)
-    fast = compiled(model, frame)
+    model, fast = fit_both(make_pipeline(columns, *rest, clone(FOREST)), frame, y)
     assert where(fast) == ["folded"] * (1 + len(rest))
     table = fast.inspect("pipeline").splitlines()
     (line,) = (one for one in table if one.startswith("  part "))

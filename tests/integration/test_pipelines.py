@@ -36,7 +36,7 @@ from tests.kinds import BOOSTED, FOREST, GAPS, SCALER, WIDTH, X, soft
 from tests.kinds import CLASSIFIERS as FORESTS
 from tests.kinds import TWO as Y
 from tests.kinds_of_pipelines import TRANSFORMERS, Own, bins
-from tests.plain import plain
+from tests.plain import fit_both, plain
 from tests.sklearn_rows import same_bits as same
 
 pd = pytest.importorskip("pandas")
@@ -307,8 +307,7 @@ BEFORE = {
 @pytest.mark.parametrize("step", BEFORE)
 @pytest.mark.parametrize("last", INNER)
 def test_the_inner_steps_are_folded_and_refuse_what_they_refuse(last, step):
-    model = clone(make_pipeline(BEFORE[step], INNER[last])).fit(FEW, ABOVE)
-    fast = plain(model).fit(FEW)
+    model, fast = fit_both(clone(make_pipeline(BEFORE[step], INNER[last])), FEW, ABOVE)
     if last != "votes":  # several pipelines inside
         assert "runs in" not in fast.inspect("pipeline")
     assert not difference(fast.predict_proba, model.predict_proba, FEW)

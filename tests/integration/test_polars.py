@@ -29,7 +29,7 @@ from skforge.exceptions import InvalidInputError, VerificationError
 from skforge.polars import predict
 from tests import kinds
 from tests.kinds import CLASSIFIERS
-from tests.plain import plain
+from tests.plain import fit_both, plain
 from tests.programs import run_python
 from tests.reliability.planting import Edit, planted
 
@@ -237,8 +237,7 @@ def test_values_that_are_no_numbers_are_named() -> None:
 
 def test_without_names_columns_count_by_position(tmp_path: Path) -> None:
     numbers = ROWS.to_numpy()
-    model = clone(FOREST).fit(numbers, LABELS)
-    fast = plain(model).fit(numbers)
+    model, fast = fit_both(clone(FOREST), numbers, LABELS)
     wanted = model.predict_proba(numbers)
     proba: dict[str, Any] = {"method": "predict_proba"}
     moved = ROWS.rename({"age": "z"})
@@ -303,10 +302,9 @@ def test_texts_and_whole_numbers_are_categories_without_names() -> None:
     library = pytest.importorskip("catboost")
     codes = CITY["visits"]
     rows = np.array([*zip(CITY["city"], codes, CITY["age"], strict=True)], object)
-    model = library.CatBoostClassifier(iterations=6, cat_features=[0, 1], **QUIET).fit(
-        rows, y
+    model, fast = fit_both(
+        library.CatBoostClassifier(iterations=6, cat_features=[0, 1], **QUIET), rows, y
     )
-    fast = plain(model).fit(rows)
     for dtype in (pl.String, pl.Categorical):
         found = CITY.select(predict(fast, pl.col("city").cast(dtype), "visits", "age"))
         same(found.to_series(), model.predict(rows))
@@ -343,8 +341,7 @@ def test_an_array_column_is_read_in_place(monkeypatch: Any) -> None:
 def test_flags_with_nulls_without_names() -> None:
     numbers = ROWS.select(pl.all().cast(pl.Float64)).to_numpy()
     numbers[::3, 3] = np.nan
-    model = clone(LIGHT).fit(numbers, y)
-    fast = plain(model).fit(numbers)
+    model, fast = fit_both(clone(LIGHT), numbers, y)
     holes = pl.when(pl.int_range(N_ROWS) % 3 != 0).then(pl.col("member"))
     found = ROWS.select(predict(fast, "age", "income", "visits", holes))
     same(found.to_series(), model.predict(numbers))
@@ -387,8 +384,7 @@ def test_each_method_has_its_name_and_type() -> None:
 def test_steps_of_the_library_get_all_rows_at_once() -> None:
     """Polars hands a query's rows over in parts, unless told otherwise."""
     frame = pl.concat([ROWS] * 500)
-    model = clone(NUMBERS)
-    fast = plain(model.fit(as_pandas(ROWS), y)).fit(as_pandas(ROWS))
+    _, fast = fit_both(clone(NUMBERS), as_pandas(ROWS), y)
     sizes: list[int] = []
 
     class Counted(type(fast)):  # type: ignore[misc]

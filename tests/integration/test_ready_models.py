@@ -48,7 +48,7 @@ X = RANDOM.normal(size=(300, 6)).astype(np.float32)
 Y = (X[:, 0] + X[:, 1] > 0).astype(int)
 NAMES = [*"abcdef"]
 TEXTS = pd.DataFrame(X, columns=NAMES).assign(a=RANDOM.choice(["x", "y", "z"], 300))
-FOREST = RandomForestClassifier(7, max_depth=5, random_state=0)
+FOREST = RandomForestClassifier(7, max_depth=5, random_state=0).fit(X, Y)
 
 
 @pytest.fixture(autouse=True)
@@ -64,6 +64,12 @@ def saved(model: Any, tmp_path: Path, rows: Any = X, **how: Any) -> Path:
     path = tmp_path / "m.skforge"
     skforge.save(plain(model, **how).fit(rows), path)
     return path
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Return the file of a forest."""
+    return saved(FOREST, tmp_path)
 
 
 def loaded(path: Path, *methods: str, rows: Any = X[:1]) -> Any:
@@ -205,8 +211,8 @@ WAKES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("what", WAKES)
-def test_all_else_makes_it_whole(what: str, tmp_path: Path) -> None:
-    fast = loaded(saved(FOREST.fit(X, Y), tmp_path))
+def test_all_else_makes_it_whole(what: str, path: Path) -> None:
+    fast = loaded(path)
     wanted = FOREST.predict_proba(X)
     method, method_type = fast.predict_proba, types.MethodType
     same(method(X[:2]), wanted[:2])
@@ -268,9 +274,8 @@ def same_error(models: tuple[Any, ...], bad: Any) -> None:
 
 @pytest.mark.parametrize("bad", [X[:, :3], X[0], [["a"] * 6], np.full((1, 6), np.inf)])
 def test_rows_that_are_refused_have_the_error_of_the_whole_model(
-    bad: Any, tmp_path: Path
+    bad: Any, path: Path
 ) -> None:
-    path = saved(FOREST.fit(X, Y), tmp_path)
     models = skforge.load(path), loaded(path)
     same_error(models, bad)
     for model in models:
@@ -289,14 +294,14 @@ def test_other_arguments_and_methods_that_the_model_lacks(tmp_path: Path) -> Non
         fast.predict(X, X)
     with pytest.raises(Exception, match="iteration_range"):
         fast.predict(X, iteration_range=(0, 1))
-    fast = loaded(saved(FOREST.fit(X, Y), tmp_path))
+    fast = loaded(saved(FOREST, tmp_path))
     out = np.empty((4, 2))
     assert fast.predict_proba(X[:4], out=out) is out
     same(out, FOREST.predict_proba(X[:4]))
 
 
-def test_calls_are_counted_before_and_after(tmp_path: Path) -> None:
-    fast = loaded(saved(FOREST.fit(X, Y), tmp_path))
+def test_calls_are_counted_before_and_after(path: Path) -> None:
+    fast = loaded(path)
     for rows in (X[:1], X[:3], X[:4].astype(np.float64)):
         fast.predict_proba(rows)
     assert is_ready(fast)
@@ -311,8 +316,8 @@ def test_calls_are_counted_before_and_after(tmp_path: Path) -> None:
     assert sum(kind["calls"] for kind in fast.counters().values()) == 0
 
 
-def test_a_method_that_was_kept_follows_a_new_fit(tmp_path: Path) -> None:
-    fast = loaded(saved(FOREST.fit(X, Y), tmp_path))
+def test_a_method_that_was_kept_follows_a_new_fit(path: Path) -> None:
+    fast = loaded(path)
     method = fast.predict_proba
     method(X[:1])
     other = RandomForestClassifier(3, random_state=1).fit(X, 1 - Y)
@@ -324,7 +329,7 @@ def test_a_method_that_was_kept_follows_a_new_fit(tmp_path: Path) -> None:
 
 def test_warnings_of_arrays_without_names_are_given(tmp_path: Path) -> None:
     frame = pd.DataFrame(X, columns=NAMES)
-    path = saved(FOREST.fit(frame, Y), tmp_path, frame)
+    path = saved(clone(FOREST).fit(frame, Y), tmp_path, frame)
     for model in (skforge.load(path), loaded(path)):
         for _ in range(2):
             with pytest.warns(UserWarning, match="does not have valid feature names"):
@@ -338,7 +343,7 @@ def texts_model() -> Any:
     steps = make_column_transformer(
         (OneHotEncoder(handle_unknown="ignore"), ["a"]), remainder="passthrough"
     )
-    return make_pipeline(steps, FOREST).fit(TEXTS, Y)
+    return make_pipeline(steps, clone(FOREST)).fit(TEXTS, Y)
 
 
 def test_mappings_are_answered_and_refused_alike(tmp_path: Path) -> None:
@@ -371,7 +376,7 @@ def test_mappings_are_answered_and_refused_alike(tmp_path: Path) -> None:
 
 def test_further_keys_are_told_of_once(tmp_path: Path) -> None:
     frame = pd.DataFrame(X, columns=NAMES)
-    path = saved(FOREST.fit(frame, Y), tmp_path, frame)
+    path = saved(clone(FOREST).fit(frame, Y), tmp_path, frame)
     row = frame.iloc[0].to_dict()
     fast = loaded(path, rows=row)
     assert is_ready(fast)
@@ -406,8 +411,10 @@ def linked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 TABLE = {(1, 20): Schedule(), (21, None): Schedule().interleave("tree", 2)}
 
 
-def of_two_kernels(tmp_path: Path) -> Path:
-    model = CompiledForest(FOREST.fit(X, Y), tuning="off", schedule=TABLE).fit(X)
+@pytest.fixture
+def two(tmp_path: Path) -> Path:
+    """Return the file of a forest of two kernels."""
+    model = CompiledForest(FOREST, tuning="off", schedule=TABLE).fit(X)
     skforge.save(model, tmp_path / "m.skforge")
     return tmp_path / "m.skforge"
 
@@ -439,24 +446,22 @@ def test_what_was_warmed_up_is_linked_and_nothing_else(
 
 
 @pytest.mark.usefixtures("alone")
-def test_sizes_that_were_not_warmed_up_make_it_whole(tmp_path: Path) -> None:
-    path = of_two_kernels(tmp_path)
-    skforge.load(path).warm_up([1, 5])
+def test_sizes_that_were_not_warmed_up_make_it_whole(two: Path) -> None:
+    skforge.load(two).warm_up([1, 5])
     for sizes, stays in (([5], True), (np.array([1]), True), (None, False)):
-        fast = skforge.load(path)
+        fast = skforge.load(two)
         assert is_ready(fast.warm_up(sizes)) == stays
         same(fast.predict_proba(X), FOREST.predict_proba(X))
     for sizes in ([300], [], [1, 5, 300], None):  # as all kernels are known by now
-        assert is_ready(skforge.load(path).warm_up(sizes)) == (sizes != [])
+        assert is_ready(skforge.load(two).warm_up(sizes)) == (sizes != [])
 
 
 @pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("sizes", [[-1], [1.5], ["many"], [True], [None]])
-def test_sizes_are_checked_as_by_the_whole_model(sizes: Any, tmp_path: Path) -> None:
-    path = of_two_kernels(tmp_path)
-    first = skforge.load(path).warm_up()
+def test_sizes_are_checked_as_by_the_whole_model(sizes: Any, two: Path) -> None:
+    first = skforge.load(two).warm_up()
     texts = []
-    for model in (first, skforge.load(path)):
+    for model in (first, skforge.load(two)):
         try:
             texts.append(str(model.warm_up(sizes) is model))
         except skforge.InvalidInputError as error:
@@ -464,50 +469,45 @@ def test_sizes_are_checked_as_by_the_whole_model(sizes: Any, tmp_path: Path) -> 
     assert texts[0] == texts[1]
 
 
-def test_warm_up_is_whole_where_frames_may_come(tmp_path: Path) -> None:
-    path = of_two_kernels(tmp_path)
-    skforge.load(path).warm_up()
-    assert "pandas" in sys.modules and not is_ready(skforge.load(path).warm_up())
+def test_warm_up_is_whole_where_frames_may_come(two: Path) -> None:
+    skforge.load(two).warm_up()
+    assert "pandas" in sys.modules and not is_ready(skforge.load(two).warm_up())
     for name in ("pandas", "polars", "pyarrow", "scipy.sparse"):
         assert ready.takes_whole(["numpy", name])
     assert not ready.takes_whole(["numpy", "scipy", "json"])
 
 
 @pytest.mark.usefixtures("alone")
-def test_contributions_and_lost_code_make_it_whole(
-    folder: Path, tmp_path: Path
-) -> None:
-    path = of_two_kernels(tmp_path)
+def test_contributions_and_lost_code_make_it_whole(folder: Path, two: Path) -> None:
 
     def noted() -> tuple[set[Any], set[Any]]:
         """Return the kernels of scores, and all that warm_up used of the cache."""
-        stored = object_cache.find(str(ready.key_of(path_digest(path))))
+        stored = object_cache.find(str(ready.key_of(path_digest(two))))
         assert stored is not None
         record = json.loads(stored)
         kernels = {(key, "kernels") for _, key, _ in record["kernels"]}
         return kernels, {*map(tuple, record["warm"]["used"])}
 
-    skforge.load(path).warm_up()
+    skforge.load(two).warm_up()
     kernels, used = noted()
-    assert is_ready(skforge.load(path).warm_up())
-    assert not is_ready(skforge.load(path).warm_up(contribs=True))
+    assert is_ready(skforge.load(two).warm_up())
+    assert not is_ready(skforge.load(two).warm_up(contribs=True))
     of_contributions = noted()[1] - used
     of_leaves = {entry for entry in used - kernels if entry[1] == "kernels"}
     for key, kind in (min(of_contributions), min(of_leaves)):
         (folder / kind / key).unlink()
-        fast = skforge.load(path)
+        fast = skforge.load(two)
         assert is_ready(fast) and not is_ready(fast.warm_up())
         same(fast.apply(X), FOREST.apply(X))
-        assert is_ready(skforge.load(path).warm_up())  # it is there, or not needed
+        assert is_ready(skforge.load(two).warm_up())  # it is there, or not needed
 
 
 @pytest.mark.usefixtures("alone")
-def test_a_kernel_that_comes_later_is_noted(tmp_path: Path) -> None:
-    path = of_two_kernels(tmp_path)
-    first = skforge.load(path)
+def test_a_kernel_that_comes_later_is_noted(two: Path) -> None:
+    first = skforge.load(two)
     first.predict_proba(X[:1])
     first.predict_proba(X)
-    fast = skforge.load(path)
+    fast = skforge.load(two)
     same(fast.predict_proba(X), FOREST.predict_proba(X))
     assert is_ready(fast)
 
@@ -522,10 +522,10 @@ def test_models_that_answer_whole(kind: str, tmp_path: Path) -> None:
         model: Any = CalibratedClassifierCV(make_pipeline(StandardScaler(), FOREST))
         path = saved(model.fit(X, Y), tmp_path)
     elif kind == "threads":
-        path = saved(FOREST.fit(X, Y), tmp_path, n_jobs=2)
+        path = saved(FOREST, tmp_path, n_jobs=2)
     else:
         path, method = tmp_path / "m.skforge", "predict_raw"
-        skforge.save(skforge.compile_forest(FOREST.fit(X, Y)), path)
+        skforge.save(skforge.compile_forest(FOREST), path)
     model = loaded(path, method)
     assert not is_ready(model)
     same(getattr(model, method)(X[:3]), getattr(skforge.load(path), method)(X[:3]))
@@ -533,9 +533,8 @@ def test_models_that_answer_whole(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["off", "verify", "edited"])
 def test_processes_that_keep_no_code_or_run_another_one(
-    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    how: str, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = saved(FOREST.fit(X, Y), tmp_path)
     assert is_ready(loaded(path))
     if how == "edited":
         monkeypatch.setattr(object_cache, "sources", lambda: "other code")
@@ -550,8 +549,7 @@ def test_processes_that_keep_no_code_or_run_another_one(
     same(fast.predict_proba(X[:2]), FOREST.predict_proba(X[:2]))
 
 
-def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
-    path = saved(FOREST.fit(X, Y), tmp_path)
+def test_a_damaged_file_is_refused(path: Path) -> None:
     assert is_ready(loaded(path))
     content = bytearray(path.read_bytes())
     for at in range(40, len(content), len(content) // 50):
@@ -567,8 +565,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
     assert is_ready(skforge.load(bytes(content)))
 
 
-def test_an_overwritten_file_does_not_matter_once_it_is_loaded(tmp_path: Path) -> None:
-    path = saved(FOREST.fit(X, Y), tmp_path)
+def test_an_overwritten_file_does_not_matter_once_it_is_loaded(path: Path) -> None:
     fast = loaded(path)
     path.write_bytes(b"other")
     same(fast.predict_proba(X[:2]), FOREST.predict_proba(X[:2]))
@@ -596,9 +593,8 @@ def replace(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]
 
 
 def test_kernels_and_entries_are_the_ones_that_were_compared(
-    replace: Any, tmp_path: Path
+    replace: Any, path: Path
 ) -> None:
-    path = saved(FOREST.fit(X, Y), tmp_path)
     loaded(path)
     replace()
     with pytest.raises(skforge.exceptions.VerificationError):
@@ -606,9 +602,9 @@ def test_kernels_and_entries_are_the_ones_that_were_compared(
 
 
 def test_a_kernel_that_is_replaced_before_the_note_is_not_noted(
-    replace: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    replace: Any, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, honest = saved(FOREST.fit(X, Y), tmp_path), note.Note.__call__
+    honest = note.Note.__call__
 
     def late(self: Any, predictor: Any, method: str) -> None:
         replace()
@@ -620,8 +616,7 @@ def test_a_kernel_that_is_replaced_before_the_note_is_not_noted(
         skforge.load(path).predict_proba(X[:1])
 
 
-def test_another_table_of_schedules_has_a_note_of_its_own(tmp_path: Path) -> None:
-    path = saved(FOREST.fit(X, Y), tmp_path)
+def test_another_table_of_schedules_has_a_note_of_its_own(path: Path) -> None:
     loaded(path, "predict")
     other = skforge.load(path)
     other.schedule_ = {(1, 20): Schedule(), (21, None): Schedule().pad_trees()}
@@ -637,7 +632,7 @@ def test_another_table_of_schedules_has_a_note_of_its_own(tmp_path: Path) -> Non
 def test_one_model_that_is_made_whole_does_not_stop_another(tmp_path: Path) -> None:
     frame = pd.DataFrame(X, columns=NAMES)
     row = frame.iloc[0].to_dict()
-    path = saved(FOREST.fit(frame, Y), tmp_path, frame)
+    path = saved(clone(FOREST).fit(frame, Y), tmp_path, frame)
     fast = loaded(path, rows=row)
     wanted = fast.predict_proba(row)
     with ready._lock, ThreadPoolExecutor(1) as pool:  # as _loaded holds it
@@ -646,9 +641,8 @@ def test_one_model_that_is_made_whole_does_not_stop_another(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("lost", ["kernels", "objects", "all"])
 def test_code_that_is_lost_is_compiled_again(
-    lost: str, folder: Path, tmp_path: Path
+    lost: str, folder: Path, path: Path
 ) -> None:
-    path = saved(FOREST.fit(X, Y), tmp_path)
     fast = loaded(path)
     ready._code_of.cache_clear()
     record = ready.key_of(path_digest(path))
@@ -669,31 +663,29 @@ def path_digest(path: Path) -> str:
 
 
 def test_a_record_keeps_what_other_processes_noted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    two: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = of_two_kernels(tmp_path)
     written, honest = [], object_cache.store
 
     def store(key: str, payload: bytes) -> None:
-        if key == ready.key_of(path_digest(path)):
+        if key == ready.key_of(path_digest(two)):
             written.append(json.loads(payload))
         honest(key, payload)
 
     monkeypatch.setattr(object_cache, "store", store)
     for rows, numbers in ((X, [0, 1]), (X[:1], [0, 1]), (X, [0, 1])):
-        whole = skforge.load(path)
+        whole = skforge.load(two)
         assert vars(whole)["forest_"] is not None  # it is whole
         same(whole.predict_proba(rows), FOREST.predict_proba(rows))
         assert [place[0] for place in written[-1]["kernels"]] == numbers
     assert len(written) == 1
-    fast = skforge.load(path)
+    fast = skforge.load(two)
     same(fast.predict_proba(X), FOREST.predict_proba(X))
     same(fast.predict_proba(X[:1]), FOREST.predict_proba(X[:1]))
     assert is_ready(fast)
 
 
-def test_a_record_names_every_method_that_was_called(tmp_path: Path) -> None:
-    path = saved(FOREST.fit(X, Y), tmp_path)
+def test_a_record_names_every_method_that_was_called(path: Path) -> None:
     for called in (("predict",), ("predict_proba",), ("predict_raw",)):
         loaded(path, *called)
     key = ready.key_of(path_digest(path))
@@ -707,8 +699,7 @@ def test_a_record_names_every_method_that_was_called(tmp_path: Path) -> None:
 # ------------------------------------------------------------ threads
 
 
-def test_threads_make_it_whole_once(tmp_path: Path) -> None:
-    path = saved(FOREST.fit(X, Y), tmp_path)
+def test_threads_make_it_whole_once(path: Path) -> None:
     loaded(path)
     wanted = FOREST.predict_proba(X)
     for _ in range(10):

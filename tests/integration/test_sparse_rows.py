@@ -34,7 +34,7 @@ from skforge.rows import sparse_rows
 from skforge.rows.sparse_rows import most_entries
 from tests.compared_calls import apart, called, difference
 from tests.comparing import refusal, saved
-from tests.plain import plain
+from tests.plain import fit_both, plain
 
 pd = pytest.importorskip("pandas")
 sp = pytest.importorskip("scipy.sparse")
@@ -85,8 +85,7 @@ def data(holes=False):
 @cache
 def fitted(name):
     X, y = data("holes" in name)
-    model = clone(MODELS[name]).fit(X, y)
-    fast = plain(model).fit(X)
+    model, fast = fit_both(clone(MODELS[name]), X, y)
     return model, fast, fast.drop_estimator()
 
 
