@@ -33,7 +33,7 @@ from sklearn.tree import (
     ExtraTreeRegressor,
 )
 
-from skforge import UnsupportedModelError, compile_forest, export, load_forest
+from skforge import UnsupportedModelError, compile_forest, load_forest
 from tests.oracles.shap_values import shap_values
 
 N = 200
@@ -361,13 +361,6 @@ def test_isolation_forests_explain_the_mean_path_length(params):
     np.testing.assert_allclose(paths, fast.predict_raw(FULL) / 9, rtol=1e-13)
     average = fast.forest.outputs.parameter / 9
     np.testing.assert_allclose(-(2 ** (-paths / average)), model.score_samples(FULL))
-
-
-def test_exported_isolation_forests_explain_the_same(tmp_path):
-    model = IsolationForest(n_estimators=3, max_samples=20, random_state=0).fit(FULL)
-    path = tmp_path / "paths.o"  # checked beside predict_contribs before it is written
-    export(load_forest(model), path, kind="object", contribs=True)
-    assert path.exists()
 
 
 def test_negative_covers_are_refused():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,8 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.gpu import train
 from skforge import compile_forest, load_forest
+from skforge.compiler.target import Target
+from skforge.tuning import CostModel, ScheduleSpace, Tuner
+from skforge.tuning.search.strategies import Random
+from tests.exactness.forests import drawn
 from tests.programs import ROOT, benchmark_modules
+from tests.tuning_tools import FakeMachine
 
 MODEL = "synthetic-12x6-4"
 #: Seconds: a busy machine may be slow.
@@ -324,3 +331,40 @@ def test_packed_models_are_read_without_their_library(
         assert tmp_path / "elsewhere" in Path(model.path).parents
         assert load_forest(model.path).n_trees == 12
         assert len(np.load(model.rows)) == gpu.first_run_setup.ROWS
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch):
+    pytest.importorskip("lightgbm")
+
+    class Sample:
+        forest, rows = drawn(20, 4), None
+
+    monkeypatch.setattr(train, "get", lambda name: Sample)
+    monkeypatch.setattr(train, "BATCHES", (64, 128))
+    return tmp_path / "times.jsonl"
+
+
+def test_times_of_a_gpu_become_a_model_of_it(file, tmp_path, capsys):
+    forest = train.get("one").forest
+    machine = FakeMachine(forest, lambda s, n: 1e-6 * (len(repr(s)) + n))
+    space = ScheduleSpace.gpu().with_values(cache_trees=[False])
+    tuner = Tuner(Random(20), space, measurer=machine, records=None)
+    target = replace(Target.cuda("sm_86"), n_cores=84)
+    train.measured(file, ["one"], target, tuner, 100.0)
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert {one["arch"] for one in lines} == {"sm_86"}
+    found = list(train.groups(file))
+    assert {(g.model, g.n_rows) for g in found} == {("one", 64), ("one", 128)}
+    timed = sum(len(g.log_row) for g in found)
+    assert timed == len(lines) == 2 * (20 + 1)  # and the default
+    (one,) = (g for g in found if g.n_rows == 64)
+    times = [n["seconds"]["64"] for n in lines if "64" in n["seconds"]]
+    assert sorted(np.exp(one.log_row) * 64e-9) == pytest.approx(sorted(times))
+    assert one.slowdown(one.log_row) == 1
+    train.fit(file, tmp_path / "gpu.skforge", validate=False)
+    model = CostModel.load(tmp_path / "gpu.skforge")
+    assert model.knows(Target.cuda("sm_86"))
+    assert not model.knows(Target.cuda("sm_80"))
+    assert not model.knows(Target.x86_64())
+    assert np.isfinite(model.log_row(one.work)).all()

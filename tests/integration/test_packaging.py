@@ -16,9 +16,7 @@ import pytest
 import skforge
 from skforge._version import DISTRIBUTION
 from skforge.cli import doctor
-from skforge.exceptions import InvalidInputError
 from skforge.gpu.runtime import compilers, cupy
-from skforge.tuning import plots
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -92,14 +90,6 @@ def test_packages_that_messages_name_are_those_of_the_extras():
     messages = "\n".join([*cupy._INSTALL.values(), *compilers._MISSING.values()])
     told = set(re.findall(r"(?:cupy|nvidia)-[-\w]*", messages))
     assert len(told) == 5 and told <= known
-
-
-def test_drawing_without_matplotlib_names_its_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(InvalidInputError) as caught:
-        plots.draw_matrix([], None, "size")
-    expected = "drawing needs matplotlib: pip install matplotlib."
-    assert str(caught.value) == expected
 
 
 def test_links_of_the_wheel_get_the_address_of_the_repository(monkeypatch):

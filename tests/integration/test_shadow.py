@@ -9,7 +9,6 @@ import pickle
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +20,7 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import make_classification
 from sklearn.decomposition import PCA
 from sklearn.ensemble import (
-    GradientBoostingClassifier,
-    IsolationForest,
     RandomForestClassifier,
-    RandomForestRegressor,
     StackingClassifier,
 )
 from sklearn.linear_model import LogisticRegression
@@ -37,6 +33,7 @@ from skforge.exceptions import SourceNeededError
 from skforge.persistence.ready import ReadyForest
 from skforge.prediction.answering import Answering
 from skforge.prediction.counters import ROUTES
+from tests.kinds import MODELS
 from tests.plain import plain
 from tests.programs import run_python
 
@@ -111,22 +108,10 @@ def mistaken(fast: CompiledForest, row: int = 2) -> None:
     tree.value[leaf] = tree.value[leaf][:, ::-1] + 0.5
 
 
-def of_library(library: str, name: str, **how: Any) -> Any:
-    return getattr(pytest.importorskip(library), name)(**how).fit(FRAME, Y)
-
-
-XGBOOST = partial(of_library, "xgboost", "XGBClassifier", n_estimators=4, max_depth=3)
-LIGHT = partial(of_library, "lightgbm", "LGBMClassifier", n_estimators=4, verbose=-1)
-QUIET = {"verbose": 0, "allow_writing_files": False}
 #: A model of each way in which answers are computed.
 SOURCES: dict[str, Callable[[], Any]] = {
     "forest on two threads": lambda: forest(n_jobs=2),
-    "targets": lambda: RandomForestClassifier(3, random_state=0).fit(
-        X, np.c_[Y, Y[::-1]]
-    ),
-    "regressor": lambda: RandomForestRegressor(3, random_state=0).fit(FRAME, X[:, 0]),
-    "boosting": lambda: GradientBoostingClassifier(n_estimators=4).fit(FRAME, Y),
-    "isolation": lambda: IsolationForest(n_estimators=9, random_state=0).fit(FRAME),
+    "targets": MODELS["forest of labels"].fitted,
     "folded": lambda: make_pipeline(StandardScaler(), forest()).fit(FRAME, Y),
     "steps": lambda: make_pipeline(PCA(3), forest()).fit(FRAME, Y),
     "calibrated": lambda: CalibratedClassifierCV(forest(), cv=2).fit(FRAME, Y),
@@ -135,13 +120,12 @@ SOURCES: dict[str, Callable[[], Any]] = {
         LogisticRegression(),
         cv=2,
     ).fit(FRAME, Y),
-    "xgboost": XGBOOST,
-    "xgboost's booster": lambda: XGBOOST().get_booster(),
-    "lightgbm": LIGHT,
-    "lightgbm's booster": lambda: LIGHT().booster_,
-    "catboost": lambda: of_library(
-        "catboost", "CatBoostClassifier", iterations=4, **QUIET
-    ),
+    **{
+        f"{name} of a frame": MODELS[f"{name} of a frame"].fitted
+        for name in ("isolation", "gb", "extra", "xgboost", "lightgbm", "catboost")
+    },
+    "xgboost, booster": MODELS["xgboost, booster"].fitted,
+    "lightgbm, booster": MODELS["lightgbm, booster"].fitted,
 }
 
 
@@ -167,9 +151,8 @@ def test_answers_agree_in_every_form_of_rows(name, monkeypatch, said):
 
 
 def test_calls_with_arguments_agree(monkeypatch, said):
-    module = pytest.importorskip("xgboost")
     monkeypatch.setenv("SKFORGE_CHECK", "1")
-    model = module.XGBClassifier(n_estimators=4, max_depth=3).fit(FRAME, Y)
+    model = MODELS["xgboost of a frame"].fitted()
     fast = plain(model).fit(FRAME)
     fast.predict(FRAME, iteration_range=(0, 2))
     fast.predict(FRAME, output_margin=True)  # the model itself answers

@@ -15,7 +15,6 @@ import numpy as np
 import pandas
 import pytest
 import sklearn
-import xgboost
 import xgboost as xgb
 from sklearn.base import clone
 from sklearn.datasets import make_classification
@@ -129,19 +128,6 @@ def test_the_text_fits_a_terminal(fast):
     assert [row[-1] for row in both.rows[:2]] == ["timed in fit", "estimated"]
 
 
-def test_files_have_no_model_to_compare_with(tmp_path):
-    model = xgboost.XGBRegressor(n_estimators=2, max_depth=2).fit(X, Y)
-    model.save_model(tmp_path / "model.ubj")
-    for given, reference in (
-        (model, "the model"),
-        (tmp_path / "model.ubj", "the trees as read, evaluated in NumPy"),
-        (load_forest(model), "the trees as read, evaluated in NumPy"),
-    ):
-        summary = CompiledForest(given, schedule=Schedule()).fit(X).summary()
-        assert summary.reference == reference
-        assert facts_of(summary)["exact"].endswith(f"rows with {reference}, bit by bit")
-
-
 def test_other_modes_say_what_they_promise():
     for reduction in ("fast", "reproducible"):
         made = CompiledForest(FOREST, schedule=Schedule(), reduction=reduction).fit(X)
@@ -189,15 +175,21 @@ def test_forests_of_a_wrapper():
 
 
 def test_boosters_and_files(tmp_path):
+    """Files have no model to compare with."""
     model = xgb.XGBClassifier(n_estimators=3, max_depth=3, n_jobs=1).fit(X, Y)
-    model.save_model(tmp_path / "model.json")
-    for given, name in (
-        (model.get_booster(), "Booster"),
-        (str(tmp_path / "model.json"), "model.json"),
-        (tmp_path / "model.json", "model.json"),
+    file = tmp_path / "model.json"
+    model.save_model(file)
+    for given, name, judge in (
+        (model.get_booster(), "Booster", "the model"),
+        (str(file), "model.json", "the trees as read, evaluated in NumPy"),
+        (file, "model.json", "the trees as read, evaluated in NumPy"),
+        (load_forest(model), "Forest", "the trees as read, evaluated in NumPy"),
     ):
         made = plain(given).fit(X)
-        assert made.summary().title == f"CompiledForest of {name} (XGBoost)"
+        summary = made.summary()
+        assert summary.title == f"CompiledForest of {name} (XGBoost)"
+        assert summary.reference == judge
+        assert facts_of(summary)["exact"].endswith(f"rows with {judge}, bit by bit")
         times = made.summary(X, batch_sizes=[2]).times
         assert (times[0].source_seconds is not None) == (name == "Booster")
 

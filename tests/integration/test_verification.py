@@ -67,31 +67,41 @@ def test_rows_around_thresholds_are_checked_as_well(monkeypatch):
     )
 
 
-@pytest.mark.parametrize("method", ["predict", "predict_proba"])
-def test_transforms_are_checked_as_well(monkeypatch, method):
-    model = xgb.XGBClassifier(n_estimators=3, n_jobs=1).fit(X, Y)
-    honest = ForestPredictor.answer
+CHECKED = {
+    "model": ("predict", "predict_proba"),
+    "booster": ("transformed",),
+    "file": ("predict_raw", "transformed"),
+}
 
-    def lying(self, asked, rows):
-        answer = honest(self, asked, rows).copy()
-        answer[-1] = answer[-1] + (asked == method)
+
+@pytest.mark.parametrize(
+    ("form", "method"), [(form, name) for form in CHECKED for name in CHECKED[form]]
+)
+def test_answers_are_checked_as_well(monkeypatch, tmp_path, form, method):
+    model = xgb.XGBClassifier(n_estimators=3, n_jobs=1).fit(X, Y > 0)
+    booster, file = model.get_booster(), tmp_path / "model.json"
+    booster.save_model(file)
+    of_booster, owner, name = method == "transformed", ForestPredictor, "answer"
+    if of_booster:
+        owner, name = of_trees, method
+    honest = getattr(owner, name)
+
+    def lying(self, *asked):
+        answer = honest(self, *asked).copy()
+        answer[-1] = answer[-1] + (of_booster or asked[0] == method)
         return answer
 
-    monkeypatch.setattr(ForestPredictor, "answer", lying)
-    expected = getattr(model, method)(X[-1:])[0]
-    text = refusal(VerificationError, CompiledForest(model).fit, X)
-    assert text == (
+    monkeypatch.setattr(owner, name, lying)
+    if form == "model":
+        expected = getattr(model, method)(X)[-1]
+    else:
+        expected = booster.predict(xgb.DMatrix(X), output_margin=not of_booster)[-1]
+    given = {"model": model, "booster": booster, "file": file}[form]
+    assert refusal(VerificationError, CompiledForest(given).fit, X) == (
         f"row 299 of X: {method} gives {(expected + 1).tolist()!r}, expected "
         f"{expected.tolist()!r}. Please report this model, and use the source model's "
         "own predict until it is fixed."
     )
-
-
-def test_a_boosters_values_are_checked(monkeypatch):
-    booster = xgb.XGBRegressor(n_estimators=2, n_jobs=1).fit(X, Y).get_booster()
-    monkeypatch.setattr(of_trees, "transformed", lambda self, rows: -np.ones(256))
-    text = refusal(VerificationError, CompiledForest(booster).fit, X)
-    assert text.startswith("row 0 of X: transformed gives -1.0, expected ")
 
 
 @pytest.mark.parametrize("reduction", ["fast", "reproducible"])
@@ -214,7 +224,7 @@ def test_all_rows_of_a_batch_are_compared(monkeypatch, source):
 
 
 def test_the_sample_is_freed_with_the_last_kernel():
-    model = CompiledForest(FITTED, tuning="off").fit(X)
+    model = CompiledForest(FITTED, schedule=TABLE).fit(X)
     kernels = model._predictor.module.kernels
     assert kernels.compiled() == [0] and len(kernels.ranges) > 1
     assert kernels.arrives is not None
@@ -231,27 +241,3 @@ def test_a_large_batch_has_few_values(monkeypatch):
     ]
     # the first size of a range is the only one that cannot be made smaller
     assert sizes == [[1, 25, 47], [1001]]
-
-
-@pytest.mark.parametrize("method", ["predict_raw", "transformed"])
-def test_a_files_outputs_are_compared(monkeypatch, tmp_path, method):
-    model = xgb.XGBClassifier(n_estimators=3, n_jobs=1).fit(X, Y > 0)
-    model.save_model(tmp_path / "model.json")
-    owner, name = ForestPredictor, "answer"
-    if method == "transformed":
-        owner, name = of_trees, method
-    honest = getattr(owner, name)
-
-    def lying(self, *given):
-        return honest(self, *given) + 1
-
-    monkeypatch.setattr(owner, name, lying)
-    margin = method == "predict_raw"
-    expected = model.get_booster().predict(xgb.DMatrix(X[:1]), output_margin=margin)[0]
-    compiled = CompiledForest(tmp_path / "model.json")
-    text = refusal(VerificationError, compiled.fit, X)
-    assert text == (
-        f"row 0 of X: {method} gives {(expected + 1).item()!r}, expected "
-        f"{expected.item()!r}. Please report this model, and use the source model's "
-        "own predict until it is fixed."
-    )

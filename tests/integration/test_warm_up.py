@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from scipy import sparse
 from sklearn.datasets import make_classification
-from sklearn.ensemble import IsolationForest, RandomForestClassifier
+from sklearn.ensemble import RandomForestClassifier
 
 import skforge
 from skforge import CompiledForest, InvalidInputError, compile_forest
 from skforge.engine.cpu.code import MachineCode
+from tests import kinds
 from tests.noted import calls_of
 
 xgb = pytest.importorskip("xgboost")
@@ -48,29 +49,24 @@ def call_everything(model, rows, sizes=SIZES):
                             getattr(model, name)(form)
 
 
-def models(folder):
-    made = {
-        "forest": RandomForestClassifier(5, max_depth=4, random_state=0).fit(X, Y),
-        "words": RandomForestClassifier(5, max_depth=4, random_state=0).fit(
-            X, np.array(["no", "yes"])[Y]
-        ),
-        "isolation": IsolationForest(n_estimators=5, random_state=0).fit(X),
-        "xgboost": xgb.XGBClassifier(n_estimators=5, max_depth=4, n_jobs=1).fit(X, Y),
-        "lightgbm": lgb.LGBMClassifier(n_estimators=5, verbose=-1).fit(X, Y).booster_,
-    }
-    made["xgboost"].save_model(folder / "model.json")
-    return {**made, "file": folder / "model.json"}
-
-
-NAMES = ("forest", "words", "isolation", "xgboost", "lightgbm", "file")
+#: Kinds of models; one of them becomes a file.
+NAMES = (
+    *("forest of two", "forest of names", "isolation", "xgboost of two"),
+    *("lightgbm, booster", "file of xgboost"),
+)
 
 
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("how", ["fitted", "pickled", "loaded"])
 def test_no_call_compiles(name, how, compilations, tmp_path):
-    n_jobs = 2 if name in ("forest", "file") else None
-    model = CompiledForest(models(tmp_path)[name], tuning="off", n_jobs=n_jobs).fit(X)
+    n_jobs = 2 if name in (NAMES[0], NAMES[-1]) else None
+    model = kinds.MODELS["xgboost of two" if name == NAMES[-1] else name].fitted()
+    if name == NAMES[-1]:
+        model.save_model(tmp_path / "model.json")
+        model = tmp_path / "model.json"
+    X = kinds.X.astype(np.float32)
+    model = CompiledForest(model, tuning="off", n_jobs=n_jobs).fit(X)
     if how == "pickled":
         model = pickle.loads(pickle.dumps(model))
     elif how == "loaded":
@@ -87,7 +83,7 @@ def test_no_call_compiles(name, how, compilations, tmp_path):
 def test_calls_compile_without_it(compilations):
     model = CompiledForest(xgb.XGBRegressor(n_estimators=3), tuning="off").fit(X, Y)
     compilations.clear()
-    call_everything(model, X)
+    call_everything(model, X, (300,))
     assert len(compilations) > 0
 
 

@@ -318,25 +318,40 @@ int main(void) {
 """
 
 
+#: What programs read before they work.
+_ROWS = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "tiny.h"
+static double rows[700 * 6];
+static float wanted[700 * 2];
+static int read_rows(void) {
+  FILE *a = fopen("rows.bin", "rb"), *b = fopen("wanted.bin", "rb");
+  return fread(rows, 8, 700 * 6, a) == 700 * 6 && fread(wanted, 4, 700 * 2, b) == 1400;
+}
+"""
+
+
+def run_on_rows(forest: Any, folder: Path, program: str, *flags: str) -> None:
+    """Build and run a program that compares probabilities of 700 rows."""
+    rows = draw_rows(forest, 700, 8, 0.1)
+    rows.astype(np.float64).tofile(folder / "rows.bin")
+    expected(forest, "predict_proba", rows).tofile(folder / "wanted.bin")
+    build(folder, _ROWS + program, *flags)
+    run(["./main"], folder, timeout=120)
+
+
 @needs_compiler
 @on_linux
 def test_calls_allocate_nothing_and_survive_without_memory(
     forest: Any, tmp_path: Path
 ) -> None:
-    folder = exported(tmp_path)
-    rows = draw_rows(forest, 700, 8, 0.1)
-    rows.astype(np.float64).tofile(folder / "rows.bin")
-    expected(forest, "predict_proba", rows).tofile(folder / "wanted.bin")
-    build(folder, _MEMORY)
-    run(["./main"], folder, timeout=120)
+    run_on_rows(forest, exported(tmp_path), _MEMORY)
 
 
 #: The program's own functions take the place of the C library's.
 _MEMORY = """
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include "tiny.h"
 static int taken, none;
 void *aligned_alloc(size_t align, size_t size) {
   void *at;
@@ -344,8 +359,7 @@ void *aligned_alloc(size_t align, size_t size) {
   taken++;
   return posix_memalign(&at, align, size) ? 0 : at;
 }
-static double rows[700 * 6];
-static float wanted[700 * 2], out[700 * 2], one[700];
+static float out[700 * 2], one[700];
 static int32_t leaves[700 * TINY_APPLY_COLUMNS];
 static float given[700 * TINY_PREDICT_CONTRIBS_COLUMNS];
 static int all(tiny_model *m, int n) {
@@ -361,9 +375,7 @@ static int all(tiny_model *m, int n) {
 }
 int main(void) {
   tiny_model *m, *small;
-  FILE *a = fopen("rows.bin", "rb"), *b = fopen("wanted.bin", "rb");
-  if (fread(rows, 8, 700 * 6, a) != 700 * 6) return 1;
-  if (fread(wanted, 4, 700 * 2, b) != 700 * 2) return 2;
+  if (!read_rows()) return 1;
   none = 1;
   if (tiny_open(2, &m) != TINY_ERROR_MEMORY || m) return 3;
   none = 0;
@@ -386,24 +398,13 @@ int main(void) {
 
 @needs_compiler
 def test_threads_share_a_handle(forest: Any, tmp_path: Path) -> None:
-    folder = exported(tmp_path)
-    rows = draw_rows(forest, 700, 8, 0.1)
-    rows.astype(np.float64).tofile(folder / "rows.bin")
-    expected(forest, "predict_proba", rows).tofile(folder / "wanted.bin")
-    build(folder, _THREADS, "-pthread")
-    run(["./main"], folder, timeout=120)
+    run_on_rows(forest, exported(tmp_path), _THREADS, "-pthread")
 
 
 #: Eight threads with little stack, and a handle for four.
 _THREADS = """
 #include <limits.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include "tiny.h"
-static double rows[700 * 6];
-static float wanted[700 * 2];
 static tiny_model *model;
 static void *work(void *arg) {
   float *out = malloc(700 * 2 * sizeof *out);
@@ -418,9 +419,7 @@ static void *work(void *arg) {
   return said;
 }
 int main(void) {
-  FILE *a = fopen("rows.bin", "rb"), *b = fopen("wanted.bin", "rb");
-  if (fread(rows, 8, 700 * 6, a) != 700 * 6) return 3;
-  if (fread(wanted, 4, 700 * 2, b) != 700 * 2) return 4;
+  if (!read_rows()) return 4;
   if (tiny_open(4, &model)) return 5;
   pthread_t threads[8];
   pthread_attr_t small;
