@@ -14,6 +14,11 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[1]
+#: What is said before a file is opened that may run code.
+PICKLE = (
+    "warning: {} is a pickle, and opening a pickle can run any code in it. Open it "
+    "only if you trust where it comes from.\n"
+)
 
 
 def run_python(

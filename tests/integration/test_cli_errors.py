@@ -16,7 +16,7 @@ from sklearn.tree import DecisionTreeRegressor
 
 import skforge
 from tests.plain import plain
-from tests.programs import command
+from tests.programs import PICKLE, command
 
 xgboost = pytest.importorskip("xgboost")
 pd = pytest.importorskip("pandas")
@@ -67,10 +67,6 @@ def run(capfd, monkeypatch, folder):
     return lambda text: command(capfd, *shlex.split(text))
 
 
-PICKLE = (
-    "warning: {} is a pickle, and opening a pickle can run any code in it. Open it "
-    "only if you trust where it comes from.\n"
-)
 CASES = {
     "nope": "No such command 'nope'. See skforge --help.",
     "bench --nope": "No such option: --nope",

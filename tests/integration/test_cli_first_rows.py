@@ -26,7 +26,7 @@ from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 import skforge
 from skforge.cli import data, library, values
 from skforge.cli.main import app
-from tests.programs import command
+from tests.programs import PICKLE, command
 from tests.unit.test_frontend_onnx_steps import ONE_HOT, travel
 
 pytestmark = pytest.mark.doors
@@ -160,12 +160,6 @@ def _write(name, path):
         getattr(model, "booster_", model).save_model(str(path))
 
 
-TRUST = (
-    "is a pickle, and opening a pickle can run any code in it. Open it only if you "
-    "trust where it comes from.\n"
-)
-
-
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
     folder, made = tmp_path_factory.mktemp("models"), {}
@@ -185,7 +179,7 @@ def run(capsys, monkeypatch, tmp_path):
 
     def call(*args):
         code, out, err = command(capsys, "predict", *args)
-        return code, out, err.rpartition(TRUST)[2]
+        return code, out, err.rpartition(PICKLE.partition("{}")[2])[2]
 
     return call
 

@@ -32,7 +32,7 @@ from skforge.cli import tables
 from skforge.cli.models import drawable
 from skforge.exceptions import InvalidInputError
 from tests.plain import plain
-from tests.programs import command
+from tests.programs import PICKLE, command
 
 pd = pytest.importorskip("pandas")
 pa = pytest.importorskip("pyarrow", exc_type=ImportError)
@@ -208,11 +208,6 @@ def test_files_give_the_bits_of_a_frame(run, fitted, tmp_path, name, ending):
 
 # -- other commands ---------------------------------------------------------------
 
-WARNING = (
-    "warning: {} is a pickle, and opening a pickle can run any code in it. Open it "
-    "only if you trust where it comes from.\n"
-)
-
 
 @pytest.fixture
 def skf(capsys, monkeypatch, tmp_path):
@@ -228,7 +223,7 @@ BENCH = ("--batch-sizes=3", "--seconds=0.02")
 
 def test_a_pickled_estimator_in_every_command(skf, fitted, tmp_path):
     model, given, _, fast = fitted("plain")
-    warning = WARNING.format("model.joblib")
+    warning = PICKLE.format("model.joblib")
     code, out, err = skf("bench", model, *BENCH)
     assert (code, err) == (0, warning)
     assert out.count("identical") == 4 and "predict_proba" in out and "×" in out
@@ -256,7 +251,7 @@ def test_a_pipeline_is_measured_on_rows_of_a_file(skf, fitted):
     assert code == 0 and out.count("identical") == 2
     for name in ("bench", "tune"):
         code, _, err = skf(name, model)
-        assert code == 2 and err == WARNING.format("model.joblib") + (
+        assert code == 2 and err == PICKLE.format("model.joblib") + (
             "error: model.joblib holds a Pipeline, for which no random rows can be "
             "made; give rows with --data.\n"
         )

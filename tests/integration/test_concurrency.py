@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import weakref
+from contextlib import contextmanager
 
 import joblib
 import numpy as np
@@ -250,24 +251,35 @@ def test_forks_while_another_thread_compiles(monkeypatch):
     assert failures == []
 
 
-@forks
-def test_a_fork_while_a_forest_holds_its_own_lock():
-    module = compile_forest(load_forest(SOURCE), PARALLEL)
+@contextmanager
+def waiting(work):
+    """Run ``work(wait)`` in a thread, and go on while it waits."""
     held, done = threading.Event(), threading.Event()
 
-    def hold():
-        with module.compiler.lock:
-            held.set()
-            done.wait(100)
+    def wait():
+        held.set()
+        done.wait(100)
 
-    thread = threading.Thread(target=hold)
+    thread = threading.Thread(target=work, args=(wait,))
     thread.start()
     try:
-        assert held.wait(10)
-        assert in_child(lambda: right(module, "predict_raw"), 40) == 0
+        assert held.wait(30)
+        yield
     finally:
         done.set()
         thread.join(10)
+
+
+@forks
+def test_a_fork_while_a_forest_holds_its_own_lock():
+    module = compile_forest(load_forest(SOURCE), PARALLEL)
+
+    def hold(wait):
+        with module.compiler.lock:
+            wait()
+
+    with waiting(hold):
+        assert in_child(lambda: right(module, "predict_raw"), 40) == 0
 
 
 @forks
@@ -276,23 +288,15 @@ def test_a_fork_while_another_thread_plans_its_threads(monkeypatch):
     forest = load_forest(SOURCE)
     planning, module = (compile_forest(forest, PARALLEL, n_jobs=2) for _ in range(2))
     module.compile_all()
-    held, done = threading.Event(), threading.Event()
     honest = planning._shares._estimate
 
-    def estimate():
-        held.set()
-        done.wait(100)
-        return honest()
+    def plan(wait):
+        estimate = lambda: (wait(), honest())[1]  # noqa: E731
+        monkeypatch.setattr(planning._shares, "_estimate", estimate)
+        planning.predict_raw(X)
 
-    monkeypatch.setattr(planning._shares, "_estimate", estimate)
-    thread = threading.Thread(target=planning.predict_raw, args=(X,))
-    thread.start()
-    try:
-        assert held.wait(30)
+    with waiting(plan):
         assert in_child(lambda: right(module, "predict_raw", (2000,)), 20) == 0
-    finally:
-        done.set()
-        thread.join(10)
 
 
 # ------------------------------------------------------------ workers
