@@ -355,7 +355,7 @@ def _axis(column: Any, categorical: bool, arguments: dict[str, Any]) -> Array | 
 
 
 def _read(reader: ForestPredictor, X: Any) -> Array | None:
-    rows = reader.rows(reader.source.prepared(X), RAW)
+    rows = reader.source.rows(reader.source.prepared(X), RAW)
     return rows if isinstance(rows, np.ndarray) else None
 
 

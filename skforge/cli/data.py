@@ -94,6 +94,11 @@ class RowsFile(ExitStack):
             how = {"dtype": self.spec.dtype, "casting": "unsafe"}
             with np.errstate(over="ignore"):
                 return self._spread(np.stack([*parts.values()], axis=1, **how))
+        # steps that fold know arrays alone if training had no names; frames of float32
+        # are computed with otherwise
+        by_place = self.spec.steps and self.spec.names is None and not self.spec.whole
+        if plain and by_place and all(p.dtype != "f4" for p in parts.values()):
+            return np.stack([p.astype(object) for p in parts.values()], axis=1)
         try:
             from pandas import DataFrame
         except ImportError as error:

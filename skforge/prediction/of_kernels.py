@@ -33,7 +33,8 @@ class OfKernels(OfRows):
             return answer
         if known is None and (reader := self.of_rows(X)) is not self:
             return reader.by_kernels(method, X, n_jobs)
-        rows = self.rows(X, method, known)
+        if (rows := self.source.taken(known)) is None:
+            rows = self.source.rows(X, method)
         if rows is None and not self.source.answers.labels:
             return self.of_scores(method, np.asarray(self.ask("predict_raw", X)))
         answer = None if rows is None else self._scored(method, rows, n_jobs)

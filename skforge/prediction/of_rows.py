@@ -16,7 +16,6 @@ from skforge.modules.compiled import CompiledModule
 from skforge.outputs.answers import labels_of
 from skforge.prediction import counters
 from skforge.prediction.engines import SourceEngine
-from skforge.rows.plain import ReadArray
 from skforge.runtime.float_errors import own_arithmetic
 from skforge.runtime.log import INFO, log
 from skforge.runtime.mappings import Mappings, is_mapped
@@ -134,7 +133,7 @@ class OfRows:
         """Read rows, by the forest of their form or a given one; warn as the model."""
         given = self.source.prepared(self.framed(X), method)
         by = by or self.of_rows(given)
-        return RowsRead(by, by.rows(given, method), given)
+        return RowsRead(by, by.source.rows(given, method), given)
 
     @cached_property
     def mappings(self) -> Mappings | None:
@@ -183,14 +182,6 @@ class OfRows:
 
         log(INFO, "rows of the form %s are answered by %s", form_text(form), who)
         return self.of_forms[form]
-
-    def rows(self, X: Any, method: str, known: ReadArray | None = None) -> Any:
-        """Return numbers for the engine, which may be read already, and warn.
-
-        None if only the model reads these rows; without it, raise an error.
-        """
-        rows = self.source.taken(known)
-        return self.source.rows(X, method) if rows is None else rows
 
     def are_on_device(self, X: Any) -> bool:
         """Tell whether kernels read rows on a GPU; refuse them if the CPU has to."""

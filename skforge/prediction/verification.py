@@ -166,7 +166,7 @@ def sample_rows(
 def _rows(predictor: ForestPredictor, X: Any) -> Array | None:
     source = predictor.source
     with no_warnings():  # of the rows' form, as calls do
-        rows = predictor.rows(X, "predict_raw")
+        rows = source.rows(X, "predict_raw")
     if rows is None:
         return None
     forests = predictor.forest, *source.answers.more

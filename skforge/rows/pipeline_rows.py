@@ -356,10 +356,16 @@ class PipelineRows:
 
     def sample(self, dtype: Any) -> Any:
         rows = self.bounds.repaired(np.zeros((1, self.width)))
-        if self.names is None:
-            return rows.astype(dtype)
         texts = {i: codes.values(rows[:, 0]) for i, codes in self.texts.items()}
+        objects = texts and dtype in (
+            np.float64,
+            np.object_,
+        )  # as texts were trained on
+        if self.names is None and not objects:
+            return rows.astype(dtype)
         frame = self._framed(rows, texts)
+        if self.names is None:
+            return frame.to_numpy(object)
         numbers = [name for i, name in enumerate(frame) if i not in texts]
         return frame.astype(dict.fromkeys(numbers, dtype))
 

@@ -12,7 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.compose import make_column_transformer
 from sklearn.ensemble import GradientBoostingRegressor, RandomForestClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
 from sklearn.tree import DecisionTreeRegressor
 
 import skforge
@@ -119,6 +122,21 @@ def test_saved_models_and_labels_that_are_texts(run, files, tmp_path):
     assert head[:4] == [f"contribution_no, never_{name}" for name in (*NAMES, "bias")]
     code, out, _ = run(files / "tree.skforge", given, "--columns", "0:3")
     assert code == 0 and out.startswith("prediction\n")
+
+
+def test_texts_of_a_saved_pipeline_that_was_trained_without_names(run, tmp_path):
+    frame = pd.DataFrame({"x": np.arange(30.0) % 7, "city": [*"abcab"] * 6})
+    X, y = frame.to_numpy(object), frame["city"] == "b"
+    steps = make_column_transformer((OneHotEncoder(), [1]), remainder="passthrough")
+    model = make_pipeline(steps, RandomForestClassifier(2)).fit(X, y)
+    skforge.save(plain(model).fit(X), tmp_path / "model.skforge")
+    frame.to_csv("rows.csv", index=False)
+    code, out, _ = run("model.skforge", "rows.csv", "--method=proba")
+    found = pd.read_csv(io.StringIO(out)).to_numpy(float)
+    assert code == 0 and found.tobytes() == model.predict_proba(X).tobytes()
+    frame.replace("c", "new").to_csv("rows.csv", index=False)
+    why = "row 2 has 'new' in column 1 (object), a text that training rows did not have"
+    assert why in run("model.skforge", "rows.csv")[2]
 
 
 def test_a_range_of_columns_with_other_names_warns(run, files):

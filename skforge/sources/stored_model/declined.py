@@ -154,7 +154,7 @@ class _Declined:
 
         def reads(n: int) -> bool:
             if not framed:
-                trial = usual.astype(rows.dtype)
+                trial = usual.astype(object if usual.dtype == object else rows.dtype)
                 trial[0, :n] = rows[row, :n]
                 return self.reads(trial)
             named, columns = frames.is_pandas(usual), range(rows.shape[1])
