@@ -176,7 +176,7 @@ class Kernels:
                 return None
         elif not is_frame(X):
             return None
-        if source.facts.has_forms and source.form(X) is not None:
+        if source.form(X) is not None:
             return None
         entry = predictor.entries.get(method)
         direct = is_array and predictor._direct and not predictor._warning

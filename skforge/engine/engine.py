@@ -79,7 +79,7 @@ class Engine(ByRound, Explained):
         contribs_schedule: dict[BatchRange, Schedule] | None = None,
         compiler: KernelCache | None = None,
     ) -> None:
-        self.forest, self._spec = forest, forest.answers
+        self.forest = forest
         self.contribs_schedule = contribs_schedule
         self.target = target
         self.reduction: Reduction = reduction

@@ -84,18 +84,15 @@ def compiled(
     used. Kernels on the CPU are also shared with other processes, so that they have to
     be compared with the source or the forest as they arrive.
     """
-    kernels = kernels_of(before)
-
-    def module(table: SchedulesByRange, target: Target) -> CompiledModule:
-        how = target, reduction, None, None, kernels.get(target)
-        return CompiledModule(forest, table, *how)
-
-    cpu = module(choice.table, choice.target)
+    kernels, how = kernels_of(before).get, (reduction, None, None)
+    asked = choice.table, choice.target, *how, kernels(choice.target)
+    cpu = CompiledModule(forest, *asked)
     cpu.keep_kernels()
     if choice.gpu is None:
         return cpu
     assert choice.gpu_table is not None
-    gpu = module(choice.gpu_table, choice.gpu)
+    asked = choice.gpu_table, choice.gpu, *how, kernels(choice.gpu)
+    gpu = CompiledModule(forest, *asked)
     return AutoModule(cpu, gpu, gpu_min_rows or choice.gpu_min_rows)
 
 
