@@ -150,6 +150,8 @@ SIZES = (
     ("ExtraTreesRegressor", "25xNonex300"),
     ("xgboost-sets", "100x6x28:3x300 50x8x40:6x40 80x7x30:5x25 8x4x40:10x60"),
     ("lightgbm-sets", "100x31x28:3x300 60x63x12:2x1000 200x15x28:6x60 12x8x80:6x100"),
+    ("lightgbm-sets", "1x18x5:2x30 1x63x12:6x200 4x31x10:3x30 15x31x20:2x40"),
+    ("xgboost-sets", "1x6x10:3x30 1x8x12:10x12"),
 )
 FILES = ("airline.json", "year_prediction_msd.json", "epsilon.json",
          "lightgbm/NYC_taxi.txt")  # fmt: skip

@@ -183,7 +183,7 @@ class ForestCounts(ForestShape):
         searches, sets = _thresholds(of_column, registers), _sets(forest)
         most = searches[0] + searches[2] + sets[1] + 8 * sets[0]
         self._bit_tests = {0: BitTests(1, *searches, *sets, most)}
-        self.set_share = 1 - float(np.mean(ordered)) if len(ordered) else 0.0
+        self.sets = int((~ordered).sum())
         self.folded_nodes, self.listed, self.look_ups, mostly = _bit_trees(forest)
         #: Whether one instruction of vectors chooses for 64 rows, too.
         self.muxes_in_vectors = mostly and target.has_mask_registers

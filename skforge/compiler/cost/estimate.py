@@ -26,6 +26,7 @@ from skforge.compiler.cost.profile import MachineProfile
 from skforge.compiler.cost.schedule_facts import LAYOUTS, PLACE, facts_of
 from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.layouts.lanes import lane_pairs
+from skforge.compiler.layouts.lanes.lane_levels import IN_FLIGHT
 from skforge.compiler.layouts.lanes.lanes import LanesCost
 from skforge.compiler.target import Target
 from skforge.forest.forest import Forest
@@ -39,12 +40,14 @@ COEFFICIENTS: dict[str, dict[str, float]] = json.loads(_FITTED)["coefficients"]
 #: Those of Arm, by counted instructions of six forests, since nobody timed any: NEON
 #: cannot make bits of a vector's answers at once, and no operand is in memory. Those of
 #: AVX2, where steps below lanes take longer than in the fit, and more so if nodes and
-#: leaves outgrow L2 together (five forests, Zen 4: .18 to .85), and where 16 registers
-#: do not hold more than 64 codes (Zen 3).
+#: leaves outgrow L2 together (five forests, Zen 4: .18 to .85), where 16 registers do
+#: not hold more than 64 codes (Zen 3), and where walks ask sets without mask registers
+#: (8 rows of one tree of LightGBM, Zen 4: .56 of the time with AVX-512).
 ON_ARM = {"bitsliced": {"compare": 0.93, "load": 5.0}, "trees": {"hop": 8.0}}
 FAR_CODES = {"far_code": 14.0}
 ON_AVX2 = {
     "lanes": {"hop": 9.0, "far_hop": 0.3},
+    "rows": {"set": 7.0},
     "tile-row": FAR_CODES,
     "tiles": FAR_CODES,
 }
@@ -333,6 +336,8 @@ def _beside_leaves(w: Work, c: LanesCost) -> Counts:
 
 def _in_lanes(w: Work, c: LanesCost, rest: Reach, calls: Counts, test: str) -> Terms:
     f, m, l2 = w.forest, w.machine, w.target.l2_bytes
+    groups = np.ceil(w.n / f.sums_together)
+    turns = -(-f.trees // IN_FLIGHT) / f.trees
     return {
         test: calls * c.tests * m.permute,
         "constant": calls * c.size / LINE * w.line(_beside_leaves(w, c)),
@@ -342,10 +347,12 @@ def _in_lanes(w: Work, c: LanesCost, rest: Reach, calls: Counts, test: str) -> T
         "search": w.n * c.search * m.compare,
         "hop": w.n * c.hops * m.scalar,
         "hop_wait": w.n * c.hops * w.wait(w.met(rest)),
+        # a tree's steps wait for each other, if few trees and rows go together
+        "chain": groups * turns * c.hops * m.wait_l1,
         "set": w.n * f.set_groups * m.wait_l2,
         "set_hop": w.n * (c.hops if f.set_groups else 0) * m.scalar,
         # a sum waits for its last addition, beside those of other rows
-        "leaf": np.ceil(w.n / f.sums_together) * f.trees * f.leaf_vectors * m.scalar,
+        "leaf": groups * f.trees * f.leaf_vectors * m.scalar,
         "leaf_wait": w.n * f.trees * f.leaf_vectors * w.wait(_beside_leaves(w, c)),
         "far_leaf": w.n * f.trees * w.scattered(_beside_leaves(w, c), l2),
         "far_hop": w.n * c.hops * w.scattered(w.met(rest) + _beside_leaves(w, c), l2),
@@ -385,6 +392,7 @@ def _quantized(w: Work) -> Terms:
         "column": rows * f.columns * m.scalar,
         "level": f.code_searches * rows / f.value_lanes * (m.compare + m.permute),
         "far_level": f.far_searches * rows * m.scalar,
+        "set": f.sets * rows * m.gather * 64 / w.target.vector_bits,
     }
 
 
@@ -490,6 +498,7 @@ def _walk(w: Work, size: float | Counts, most: float | Counts) -> Terms:
     checked = np.maximum(0.0, np.maximum(deepest, padded) - free)
     each = w.n * f.trees
     hops = each * (free + checked)
+    waited = hops * (grouped / min(together, 8) + alone)
     ends = each * (checked > 0) * w.surprise
     return {
         "value": row_lines(w) * m.line_l2,
@@ -503,7 +512,9 @@ def _walk(w: Work, size: float | Counts, most: float | Counts) -> Terms:
         "leaf": each * f.leaf_vectors * m.scalar,
         "output": each * max(0.0, f.leaf_bytes / 8 - 1) * m.scalar,  # one by one
         "missing": f.asks * hops * m.scalar,
-        "set": f.set_share * hops * m.scalar,
+        # every hop looks in a set, and chooses afterwards
+        "set": bool(f.sets) * hops * f.value_bytes / 4 * m.scalar,
+        "set_wait": bool(f.sets) * waited * m.wait_l1,
     }
 
 
