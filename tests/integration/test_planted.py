@@ -10,6 +10,7 @@ from typing import Any
 import lightgbm as lgb
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 from scipy import sparse
 from sklearn.compose import ColumnTransformer
@@ -20,6 +21,7 @@ from sklearn.preprocessing import FunctionTransformer
 import skforge
 from skforge import CompiledForest
 from skforge.exceptions import VerificationError, VerificationWarning
+from skforge.polars import predict
 from tests.compared_calls import apart, called
 from tests.reliability.past_faults import past_faults
 from tests.reliability.planting import Edit, NoPlaceError, function_at, planted
@@ -100,6 +102,16 @@ def test_save_compares_each_method() -> None:
     with planted([other]), pytest.raises(VerificationError) as error:
         skforge.save(fast, io.BytesIO())
     assert "would answer decision_function of " in str(error.value)
+
+
+def test_whole_numbers_of_polars_are_rounded_as_float64() -> None:
+    """LightGBM rounds those of arrays to float32: a chunk's dtype decides nothing."""
+    whole = np.random.default_rng(0).integers(1 << 24, (1 << 24) + 40, (400, 2))
+    how = {"n_estimators": 5, "min_child_samples": 1, "verbose": -1, "n_jobs": 1}
+    model = lgb.LGBMRegressor(**how).fit(whole.astype(float), whole[:, 0] % 2)
+    fast = CompiledForest(model, tuning="off").fit(whole.astype(float))
+    chosen = pl.DataFrame(whole, ["a", "b"]).select(predict(fast, "a", "b"))
+    np.testing.assert_array_equal(chosen.to_series(), model.predict(whole * 1.0))
 
 
 def test_a_text_that_is_gone_cannot_be_planted() -> None:
