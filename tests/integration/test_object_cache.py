@@ -561,9 +561,16 @@ def test_threads_share_it(folder):
 # ------------------------------------------------------------ many at once
 
 
-FILL = """
-from tests.integration.test_object_cache import added
-assert [added(n) for n in (*range(12), *range(12))] == [*range(100, 112)] * 2
+FILL = f"""
+import numpy as np
+from skforge.compiler.target import Target
+from skforge.engine.cpu.jit import compile_functions
+from tests.run_kernel import call
+
+for number in 2 * [*range(12)]:
+    out, text = np.array([100]), {ADD!r}.replace("NUMBER", str(number))
+    call(compile_functions([text], Target.host()), "add", [out])
+    assert out[0] == 100 + number
 """
 
 
