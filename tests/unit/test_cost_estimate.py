@@ -12,6 +12,7 @@ from skforge.compiler.binning.search import Registers
 from skforge.compiler.cost.counts import ForestCounts, counted
 from skforge.compiler.cost.estimate import (
     COEFFICIENTS,
+    L3_SHARE,
     ON_ARM,
     ON_AVX2,
     SCATTERED,
@@ -76,7 +77,7 @@ def test_rows_one_by_one_suffer_most_where_trees_outgrow_their_part_of_l3() -> N
 def test_rows_that_leave_l3_cost_walks_more_than_bit_logic() -> None:
     # Walks wait for lines here and there; bit logic reads them in order.
     wide = drawn(20, 4, shape="full", n_features=3000)
-    target = replace(V3, l3_bytes=32 << 20)
+    target = replace(V3, l3_bytes=32 * L3_SHARE << 20)
     few = next(iter(walking_schedules(wide, target).values()))
     estimate = CostEstimate(wide, target)
     added = []

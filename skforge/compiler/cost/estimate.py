@@ -193,11 +193,15 @@ class Work:
 
     @property
     def memory(self) -> Counts:
-        """Return the ns to wait for lines of rows that L3 does not hold any more."""
+        """Return the ns to wait for lines of rows that L3 does not hold any more.
+
+        With AVX2 only a core's part of L3 counts, as for scattered lines.
+        """
         if not self.target.l3_bytes:  # unknown
             return np.zeros_like(self.n)
         met = distinct_rows(self.n, self.forest.row_bytes) * self.forest.row_bytes
-        rows = _streamed(met, self.target.l3_bytes)
+        part = L3_SHARE if only_avx2(self.target) else 1
+        rows = _streamed(met, self.target.l3_bytes // part)
         return np.asarray(row_lines(self) * rows * self.machine.wait_l3)
 
     def line(self, size: float | Counts, whole: float = 0) -> float | Counts:
