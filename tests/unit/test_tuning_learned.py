@@ -193,6 +193,14 @@ def test_the_default_is_never_lost():
         assert result.table == {BATCH: DEFAULT}
 
 
+def test_the_same_seed_proposes_the_same():
+    runs = [
+        [t.schedule for t in search(Learned(iterations=2, model=Model())).trials]
+        for _ in range(2)
+    ]
+    assert runs[0] == runs[1]
+
+
 def test_spaces_of_users_and_gpus_are_searched_as_well():
     given = ScheduleSpace.of([BEST, Schedule()])
     found = proposed(search(Learned(iterations=3, model=Model()), space=given))
