@@ -88,10 +88,10 @@ def kernels() -> Iterator[Function]:
     """Yield kernels of the families: with scratch, categories and parallel loops."""
     made = small_forest()
     for schedule in (Schedule(), bitsliced_schedule(4096), tiled_schedule(64)):
-        yield lowered(made, schedule, "exact", "accumulator", M1).function
-    yield lowered(forest("categories"), Schedule(), "exact", "leaf_number", M1).function
+        yield lowered(made, schedule, M1).function
+    yield lowered(forest("categories"), Schedule(), M1, element="leaf_number").function
     schedule, *_ = contribution_schedules(made, "contributions").values()
-    yield lowered(made, schedule, "exact", "contribution", M1).function
+    yield lowered(made, schedule, M1, element="contribution").function
 
 
 def entries(transform: str, n_outputs: int) -> list[Function]:

@@ -39,7 +39,7 @@ def relocations(binary: bytes) -> Counter[int]:
     "schedule", [Schedule(), bitsliced_schedule(), tiled_schedule(64)], ids=repr
 )
 def test_kernels_for_windows_reach_any_address(schedule: Schedule) -> None:
-    kernel = lowered(forest("deep"), schedule, "exact", "accumulator", V3)
+    kernel = lowered(forest("deep"), schedule, V3)
     binary = emit_object(kernel.function, WINDOWS)
     near = relocations(emit_object(kernel.function, V3))
     far = relocations(binary)
@@ -48,9 +48,7 @@ def test_kernels_for_windows_reach_any_address(schedule: Schedule) -> None:
 
 
 def test_scratch_of_windows_comes_from_its_own_heap() -> None:
-    kernel = lowered(
-        forest("deep"), bitsliced_schedule(4096), "exact", "accumulator", V3
-    )
+    kernel = lowered(forest("deep"), bitsliced_schedule(4096), V3)
     linux, windows = (emit_object(kernel.function, t) for t in (V3, WINDOWS))
     assert b"\0aligned_alloc\0" in linux
     assert b"_aligned_malloc" not in linux
