@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import lightgbm as lgb
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -471,3 +472,13 @@ print([name for name in heavy if name in sys.modules])
         predicted = predict(tmp_path / "model.skforge", method=method)
         ROWS.lazy().select(predicted).collect(engine="streaming")
     assert run_python(code, cwd=tmp_path) == "[]\n"
+
+
+def test_whole_numbers_of_polars_are_rounded_as_float64() -> None:
+    """LightGBM rounds those of arrays to float32: a chunk's dtype decides nothing."""
+    whole = np.random.default_rng(0).integers(1 << 24, (1 << 24) + 40, (400, 2))
+    how = {"n_estimators": 5, "min_child_samples": 1, "verbose": -1, "n_jobs": 1}
+    model = lgb.LGBMRegressor(**how).fit(whole.astype(float), whole[:, 0] % 2)
+    fast = CompiledForest(model, tuning="off").fit(whole.astype(float))
+    chosen = pl.DataFrame(whole, ["a", "b"]).select(predict(fast, "a", "b"))
+    np.testing.assert_array_equal(chosen.to_series(), model.predict(whole * 1.0))

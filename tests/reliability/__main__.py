@@ -3,6 +3,7 @@
     python -m tests.reliability --quick                  # minutes
     python -m tests.reliability --output benchmarks/results   # an hour or two
     python -m tests.reliability --only fuzz --output benchmarks/results --merge
+    python -m tests.reliability planted                  # faults that comparisons find
     python -m tests.reliability mutants                  # faults that tests find
 
 Results are written after each family, so that a run that is ended keeps them. The exit
@@ -128,6 +129,10 @@ def _document(found: list[Row], minutes: float, quick: bool) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["planted"]:
+        from tests.reliability import planted
+
+        sys.exit(planted.main(sys.argv[2:]))
     if sys.argv[1:2] == ["mutants"]:
         from tests.reliability import mutants
 

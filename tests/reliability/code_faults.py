@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import Literal, NamedTuple, TypeAlias
 
-Kind: TypeAlias = Literal["comparison", "arithmetic", "bound", "rule", "table", "past"]
+Kind: TypeAlias = Literal["comparison", "arithmetic", "bound", "rule", "table"]
 
 _WORDS: dict[type[ast.cmpop | ast.operator | ast.boolop], str] = {
     ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==",

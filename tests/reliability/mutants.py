@@ -2,7 +2,6 @@
 
     python -m tests.reliability mutants                    # 40 faults: hours
     python -m tests.reliability mutants --list             # only which faults these are
-    python -m tests.reliability mutants --past --named     # faults of the past: an hour
     python -m tests.reliability mutants --rings core --only compiler/cost/counts
 
 Faults are drawn by a seed from the text of ``skforge/`` (``code_faults.py``): the same
@@ -36,7 +35,6 @@ import typer
 
 from benchmarks.harness import parts
 from tests.reliability.code_faults import CodeFault, drawn, faults_of
-from tests.reliability.past_faults import past_faults
 from tests.reliability.processes import ONE_THREAD, ROOT, environment
 
 #: What each ring adds to those before it: folders, and files of ``tests/`` itself.
@@ -347,15 +345,12 @@ def makes_code(folder: str) -> bool:
     return any(f"{folder}/".startswith(f"{name}/") for name in MACHINE_CODE)
 
 
-def chosen(count: int, seed: int, only: str, past: bool) -> list[CodeFault]:
-    if past:
-        faults = past_faults(ROOT)
-    else:
-        faults = drawn(faults_of(ROOT, "skforge"), count, seed)
+def chosen(count: int, seed: int, only: str) -> list[CodeFault]:
+    faults = drawn(faults_of(ROOT, "skforge"), count, seed)
     wanted = [f"skforge/{name.removesuffix('.py')}.py" for name in parts(only)]
     paths = [fault.path for fault in faults]
     if unknown := [name for name in wanted if name not in paths]:
-        raise typer.BadParameter(f"there is no fault in {unknown[0]}.")
+        raise typer.BadParameter(f"no fault was drawn in {unknown[0]}.")
     return [fault for fault in faults if not wanted or fault.path in wanted]
 
 
@@ -374,15 +369,12 @@ def main(
     listed: Annotated[
         bool, typer.Option("--list", help="Only say which faults these are.")
     ] = False,
-    past: Annotated[
-        bool, typer.Option("--past", help="Past faults, not drawn ones.")
-    ] = False,
 ) -> None:
     """Plant small faults in the code, and count which ring of tests finds them."""
     wanted = parts(rings)
     if unknown := [name for name in wanted if name not in RINGS]:
         raise typer.BadParameter(f"{unknown[0]!r} is not one of {', '.join(RINGS)}.")
-    faults = chosen(count, seed, only, past)
+    faults = chosen(count, seed, only)
     if listed:
         for fault in faults:
             place = f"{fault.path}:{fault.place.line}"

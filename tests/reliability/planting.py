@@ -19,6 +19,8 @@ from importlib import import_module
 from types import CodeType, FunctionType
 from typing import Any
 
+#: Attributes of descriptors and wrappers that hold the function of a user.
+_INSIDE = ("__func__", "fget", "func", "__wrapped__")
 #: Modules whose caches hold what the edited code has made.
 _CACHES = ("skforge.sources", "skforge.forest", "skforge.frontends")
 _CACHES += ("skforge.outputs", "skforge.polars", "skforge.persistence")
@@ -44,17 +46,23 @@ def function_at(place: str) -> FunctionType:
             found = inspect.getattr_static(found, name)
         except AttributeError:
             raise NoPlaceError(f"skforge.{module} has no {path}") from None
-    found = inspect.unwrap(getattr(found, "__func__", found))
+        while not isinstance(found, (FunctionType, type)):
+            inner = [getattr(found, name) for name in _INSIDE if hasattr(found, name)]
+            if not inner:
+                raise NoPlaceError(f"skforge.{module}:{path} is no function")
+            found = inner[0]
     assert isinstance(found, FunctionType), place
-    return found
+    return inspect.unwrap(found)
 
 
-def edited(function: FunctionType, edit: Edit) -> CodeType:
-    """Return the code of a function's text after an edit."""
+def edited(function: FunctionType, edits: Sequence[Edit]) -> CodeType:
+    """Return the code of a function's text after some edits."""
     text = textwrap.dedent(inspect.getsource(function))
-    if (count := text.count(edit.old)) != 1:
-        raise NoPlaceError(f"{edit.place} has {edit.old!r} {count} times, not once")
-    (definition,) = ast.parse(text.replace(edit.old, edit.new)).body
+    for edit in edits:
+        if (count := text.count(edit.old)) != 1:
+            raise NoPlaceError(f"{edit.place} has {edit.old!r} {count} times, not once")
+        text = text.replace(edit.old, edit.new)
+    (definition,) = ast.parse(text).body
     assert isinstance(definition, ast.FunctionDef)
     definition.decorator_list = []
     names = function.__code__.co_freevars  # such as the __class__ of ``super()``
@@ -69,23 +77,27 @@ def edited(function: FunctionType, edit: Edit) -> CodeType:
     exec(compile(around, "<planted>", "exec", flags, dont_inherit=True), scope)
     code: CodeType = scope["around"](*[None] * len(names)).__code__
     if code.co_freevars != names:
-        raise NoPlaceError(f"{edit.place} would read {code.co_freevars}")
+        raise NoPlaceError(f"{edits[0].place} would read {code.co_freevars}")
     return code
 
 
 @contextmanager
 def planted(edits: Sequence[Edit]) -> Iterator[None]:
-    """Run the block with faults in the code, each in a function of its own."""
-    functions = [function_at(edit.place) for edit in edits]
-    codes = [function.__code__ for function in functions]
-    faults = map(edited, functions, edits)
-    for function, code in zip(functions, [*faults], strict=True):
+    """Run the block with faults in the code."""
+    by_place: dict[str, list[Edit]] = {}
+    for edit in edits:
+        by_place.setdefault(edit.place, []).append(edit)
+    codes = []
+    for place, of_place in by_place.items():
+        function = function_at(place)
+        codes.append((function, function.__code__, edited(function, of_place)))
+    for function, _, code in codes:
         function.__code__ = code
     forget()
     try:
         yield
     finally:
-        for function, code in zip(functions, codes, strict=True):
+        for function, code, _ in codes:
             function.__code__ = code
         forget()
 
