@@ -162,7 +162,10 @@ def _same_pandas(look: Any, X: Any) -> bool:
         if not known and _places(manager) != places:
             return False
     names = manager.axes[0]  # whose comparison takes longest
-    return names is labels or names.is_(labels) or same_labels(names, labels)
+    if names is labels or names.is_(labels):
+        return True
+    # not left to ``same_labels`` alone, by which readers go, too
+    return bool(names.dtype == labels.dtype) and same_labels(names, labels)
 
 
 def _alike(dtype: Any, other: Any) -> bool:
