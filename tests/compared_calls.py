@@ -38,7 +38,7 @@ def called(call: Callable[[Any], Any], rows: Any) -> Call:
             answer, error = None, f"{type(raised).__name__}: {text}"
     # some libraries name the line of their code, and where in memory an object lies
     error = error.replace("np.float64(nan)", "nan")
-    error = re.sub(r"\[\d+:\d+:\d+\] ?|0x[0-9a-f]+|:\d+:", "", error)
+    error = re.sub(r"\[\d+:\d+:\d+\] ?|0x[0-9a-fA-F]+|:\d+:", "", error)
     error = _SETS.sub(
         lambda found: str(sorted(re.findall("[^ ,{}]+", found[0]))), error
     )

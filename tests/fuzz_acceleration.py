@@ -368,7 +368,7 @@ def _seen(answer: Any) -> Any:
 
 def _text(text: str) -> str:
     text = text.partition("Stack trace")[0]
-    text = re.sub(r"0x[0-9a-f]+|\[\d+:\d+:\d+\] ?|:\d+:", "", text)
+    text = re.sub(r"0x[0-9a-fA-F]+|\[\d+:\d+:\d+\] ?|:\d+:", "", text)
     # some libraries list names in the order of a set
     return re.sub(
         r"^(?:expected|training data did not have) .*|columns are missing: .*",
