@@ -261,3 +261,9 @@ def test_forests_keep_to_what_their_tests_allow() -> None:
     # bytes are not permuted in registers
     assert "lanes" not in kinds(drawn(100, 6), Target.x86_64("v1")).values()
     assert set(kinds(forest("leaves"), V4).values()) <= {"rows", "trees"}
+
+
+@pytest.mark.parametrize("name", ["scalar", "multiclass", "deep", "double"])
+def test_reproducible_forests_get_schedules_that_take_them(name: str) -> None:
+    for schedule in set(default_schedules(forest(name), V3, "reproducible").values()):
+        driver.build_hir(forest(name), schedule, "reproducible")

@@ -12,6 +12,7 @@ import pytest
 import skforge
 from skforge import compile_forest, load_forest
 from skforge.exceptions import (
+    InvalidInputError,
     InvalidModelError,
     UnsupportedModelError,
 )
@@ -559,3 +560,11 @@ def test_weights_that_onnxruntime_moves_are_refused(tmp_path):
         InvalidModelError, match="node 1 has a weight but is not a leaf"
     ):
         load_forest(model)
+
+
+def test_a_declared_width_is_the_only_one():
+    trees = RandomTrees(3, n_features=3)
+    model = make_model("TreeEnsembleRegressor", regressor(trees), 3)
+    trees.n_features = 5
+    with pytest.raises(InvalidInputError, match="5 columns"):
+        compile_forest(load_forest(model)).predict(trees.rows(4))
