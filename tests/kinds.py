@@ -320,6 +320,10 @@ MODELS: dict[str, Kind] = {
             (cb.CatBoostRegressor, "values", "RMSEWithUncertainty"),
         )
     },
+    "catboost, classes without rows": Kind(
+        cb.CatBoostClassifier(loss_function="MultiClass", classes_count=5, **CAT),
+        "three",
+    ),
     "catboost, gaps are the greatest": Kind(
         cb.CatBoostClassifier(grow_policy="Lossguide", nan_mode="Max", **CAT),
         *("three", "gaps"),

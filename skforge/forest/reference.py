@@ -61,7 +61,7 @@ def sum_limits(forest: Forest, rows: Array, reduction: str) -> Float64s:
         return np.zeros(len(rows))
     leaf = forest.leaf[reference_leaves(forest, rows)]
     size = np.abs(forest.leaf_value).max(axis=1)[leaf].sum(axis=1, dtype=np.float64)
-    size += np.abs(forest.base).max(initial=0.0)
+    size += np.abs(forest.base[np.isfinite(forest.base)]).max(initial=0.0)
     limit = forest.n_trees * 2.0**-23 * size / forest.divisor
     limit *= abs(forest.scaling[0]) if forest.scaling else 1.0
     return np.asarray(np.maximum(limit, 5e-324))  # a sum of zeros may be -0.0
@@ -90,7 +90,8 @@ def differing_rows(
             parts = (np.ascontiguousarray(x).view(np.uint8) for x in parts)
         a, b = (part.reshape(len(values), -1) for part in parts)
         return np.flatnonzero((a != b).any(axis=1))
-    gap = np.abs(values.astype(np.float64) - expected.astype(np.float64))
+    with np.errstate(invalid="ignore"):  # the difference of infinities
+        gap = np.abs(values.astype(np.float64) - expected.astype(np.float64))
     gap[(values == expected) | (np.isnan(values) & np.isnan(expected))] = 0.0
     bad = ~(gap.reshape(len(gap), -1) <= limit.reshape(-1, 1))
     return np.flatnonzero(bad.any(axis=1))

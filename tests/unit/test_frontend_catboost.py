@@ -160,6 +160,31 @@ def test_json_with_a_wrong_value(change, what, contents):
     assert text.endswith(DAMAGED)
 
 
+def test_classes_without_rows(tmp_path):
+    X, signal = make_rows()
+    params = {"loss_function": "MultiClass", "classes_count": 7, "iterations": 4}
+    model = train("Classifier", X, classes([0, 2, 5])(signal), **params)
+    model.set_scale_and_bias(1.5, [0.25, -1.0, 0.5])
+    for suffix in ("cbm", "json"):
+        model.save_model(tmp_path / suffix, format=suffix)
+        forest = load_forest((tmp_path / suffix).read_bytes())
+        same_bits(reference_raw(forest, X), raw_of(model, X))
+    forest = load_forest(model, iteration_range=(1, 3))
+    same_bits(reference_raw(forest, X), raw_of(model, X, ntree_start=1, ntree_end=3))
+    document = json.loads((tmp_path / "json").read_text())
+    told = document["model_info"]["class_params"]
+    for name, values in (
+        ("class_to_label", ([0, 2, 7], [0, 2, 2], [0, 5], [0, 5, []], "025", None)),
+        ("classes_count", (2, "7", 1 << 20)),
+    ):
+        for value in values:
+            changed = {**document["model_info"], "class_params": {**told, name: value}}
+            data = json.dumps({**document, "model_info": changed}).encode()
+            said = error_of(InvalidModelError, load_forest, data)
+            what = "it has values of 3 classes, but does not say of which"
+            assert said == what + DAMAGED
+
+
 @pytest.mark.parametrize("suffix", ["cbm", "json"])
 def test_damaged_information_about_classes(suffix, tmp_path):
     X, signal = make_rows()

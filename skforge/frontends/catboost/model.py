@@ -30,6 +30,8 @@ from skforge.frontends.catboost.parts import damaged
 _MULTILABEL = ("MultiLogloss", "MultiCrossEntropy")
 #: Losses of classifiers, of which files do not say so otherwise.
 _CLASSES = ("Logloss", "CrossEntropy", "Focal", "MultiClass", "MultiClassOneVsAll")
+#: More classes are a damaged file's.
+_MOST_CLASSES = 1 << 16
 _RANKING = ("YetiRank", "PairLogit", "Query", "StochasticRank", "LambdaMart", "Group")
 #: What a regressor's ``predict`` returns, by the name of CatBoost's prediction type.
 _REGRESSION = {
@@ -52,7 +54,8 @@ def _forest(
     are multiplied before.
     """
     parts.check_borders(contents.column, contents.border)
-    nodes, bias = contents.nodes, contents.bias
+    nodes, base = contents.nodes, np.where(contents.bias == -np.inf, -np.inf, 0.0)
+    bias = np.where(base, 0.0, contents.bias)
     n_rounds = len(nodes.offset) - 1
     begin, end = checks.chosen_rounds(iteration_range, n_rounds) or (0, n_rounds)
     n_outputs = len(bias)
@@ -79,7 +82,7 @@ def _forest(
         **forest_arrays(*nodes[:4], tests, nodes.leaf_value, source_node),
         tree_output=np.full(n_trees, 0 if n_outputs == 1 else -1, np.int32),
         n_features=len(contents.names) if hashed is None else hashed.n_features,
-        base=np.zeros(n_outputs),
+        base=base,
         outputs=outputs,
         task=task,
         source="catboost",
@@ -100,6 +103,30 @@ def _forest(
     if (begin, end) != (0, n_rounds):
         forest = subset(forest, [*range(begin, end), *range(n_rounds, n_trees)])
     return forest
+
+
+def _all_classes(contents: parts.CatBoostParts) -> parts.CatBoostParts:
+    """Return values and biases for all classes that training was told of.
+
+    Trees have those of the classes that it met; CatBoost's score of others is -inf.
+    """
+    told, nodes = contents.info.get("class_params"), contents.nodes
+    names, n_met = _entry(told, "class_names"), len(contents.bias)
+    n_told = len(names) if names and isinstance(names, list) else 0
+    n_told = n_told or _entry(told, "classes_count") or n_met
+    if n_told == n_met or n_met == 1 or _loss(contents) in _MULTILABEL:
+        return contents
+    met = _entry(told, "class_to_label")
+    known = type(n_told) is int and n_told <= _MOST_CLASSES
+    known &= isinstance(met, list) and all(type(label) is int for label in met)
+    if not known or len(met) != n_met or len({*met} & {*range(n_told)}) != n_met:
+        damaged(f"it has values of {n_met} classes, but does not say of which")
+    leaf_value, bias = (
+        np.zeros((len(nodes.leaf_value), n_told)),
+        np.full(n_told, -np.inf),
+    )
+    leaf_value[:, met], bias[met] = nodes.leaf_value, contents.bias
+    return contents._replace(nodes=nodes._replace(leaf_value=leaf_value), bias=bias)
 
 
 def _with_constant(nodes: parts.Nodes, value: Floats) -> parts.Nodes:
@@ -127,6 +154,7 @@ def _with_covers(forest: Forest, leaf_weight: Floats) -> Forest:
 
 def load_bytes(data: bytes, iteration_range: checks.IntRange | None = None) -> Forest:
     contents = read_dump(data) if data.lstrip()[:1] == b"{" else read_cbm(data)
+    contents = _all_classes(contents)
     loss = _loss(contents)
     if "class_params" in contents.info or loss.startswith((*_CLASSES, *_MULTILABEL)):
         answers = *_classifier(contents), _labels(contents)
@@ -148,7 +176,7 @@ def load(model: Any, iteration_range: checks.IntRange | None = None) -> Forest:
     if not model.is_fitted():
         checks.refuse_unfitted(model)
     checks.refuse_override(model, "catboost.core")
-    contents = read_cbm(model._serialize_model())
+    contents = _all_classes(read_cbm(model._serialize_model()))
     if is_a(model, "catboost.core.CatBoostClassifier"):
         return _forest(contents, iteration_range, *_classifier(contents))
     outputs = SCORES
