@@ -28,11 +28,10 @@ from skforge.prediction.choose_targets import choose, compiled
 from skforge.prediction.door import Door
 from skforge.prediction.forms_met import MOST_FORMS, FormsMet, Question
 from skforge.prediction.kernel_checks import by_reference
-from skforge.prediction.of_rows import Basis
 from skforge.prediction.predictor import ForestPredictor
 from skforge.schedule.schedule import Schedule
 from skforge.sources.base import UnsureError, adapter_of
-from skforge.sources.find import read_model
+from skforge.sources.find import read_model, source_of
 from skforge.sources.origins import FromFile
 
 _FLOATS = np.dtype(np.float32), np.dtype(np.float64)
@@ -264,7 +263,7 @@ def _predictor(
     choice = choose(schedule, None, forest, "cpu", "exact")
     module = compiled(forest, choice, "exact", None)
     by_reference(module)
-    predictor = ForestPredictor(Basis(module, model, None, source))
+    predictor = ForestPredictor(module, source or source_of(model, forest))
     predictor.fingerprint = _NeverChecked()  # type: ignore[assignment]
     return predictor
 

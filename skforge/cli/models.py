@@ -25,13 +25,13 @@ from skforge.frontends.members import has_members
 from skforge.prediction.answers import as_array
 from skforge.prediction.choose_targets import choose, compiled
 from skforge.prediction.given_rows import GivenRows
-from skforge.prediction.of_rows import Basis
 from skforge.prediction.parameters import Parameters
 from skforge.prediction.predictor import ForestPredictor
 from skforge.prediction.shadow import shadow_state
 from skforge.prediction.verification import verify
 from skforge.rows.frames import coded_columns, is_pandas, placed
 from skforge.sources.base import adapter_of
+from skforge.sources.find import source_of
 from skforge.sources.fitted import is_estimator, model_of
 from skforge.sources.row_spec import row_spec
 
@@ -135,7 +135,7 @@ def _of_file(forest: Forest, rows: Any) -> Any:
             part.kernels.kernel(0)
         else:
             part.compile_all()
-    predictor = ForestPredictor(Basis(module, forest))
+    predictor = ForestPredictor(module, source_of(forest, forest))
     verify(predictor, GivenRows(rows), missing_is_fine=True)
     predictor.counters.reset()
     model: Any = object.__new__(LoadedForest)

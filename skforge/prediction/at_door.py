@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -17,9 +17,6 @@ from skforge._typing import Array
 from skforge.prediction.forms_met import Question
 from skforge.prediction.of_kernels import OfKernels
 from skforge.prediction.of_rows import NO_PARAMS
-
-if TYPE_CHECKING:
-    pass
 
 #: An array of the form of objects.
 _NO_OBJECTS = np.empty((0, 0), object)

@@ -40,6 +40,7 @@ from skforge.frontends.members import (
 from skforge.frontends.pipeline import split as splits
 from skforge.frontends.pipeline.transformers import of_first
 from skforge.modules.auto import AutoModule
+from skforge.modules.compiled import CompiledModule
 from skforge.prediction.choose_targets import (
     TargetChoice,
     choose,
@@ -49,7 +50,6 @@ from skforge.prediction.choose_targets import (
 )
 from skforge.prediction.delegation import tags_of
 from skforge.prediction.given_rows import GivenRows, take_rows
-from skforge.prediction.of_rows import Basis
 from skforge.prediction.predictor import ForestPredictor
 from skforge.prediction.verification import (
     SAMPLE_ROWS,
@@ -59,6 +59,7 @@ from skforge.prediction.verification import (
 )
 from skforge.rows.frames import coded_columns, is_pandas, placed
 from skforge.runtime.float_errors import own_arithmetic
+from skforge.sources.base import Source
 from skforge.sources.find import read_model, source_of
 from skforge.sources.stored_model.declined import conversion
 from skforge.sources.wrappers.members import (
@@ -212,7 +213,9 @@ def make(wrapper: Any, model: Any, X: Any) -> FitResult:
     except UnsupportedModelError as error:
         members = read_members(wrapper, model, given, error)
     first = members.forests[0]  # stands for all
-    predictor = ForestPredictor(Basis(first._compiled().module, model, members))
+    module = first._compiled().module
+    source = source_of(model, module.forest, members)
+    predictor = ForestPredictor(module, source, members)
     verify_members(predictor, given)
     predictor.sample = given.kept()
     predictor.counters.reset()
@@ -233,16 +236,14 @@ def _compiled_whole(wrapper: Any, model: Any, given: GivenRows) -> FitResult:
     module = compiled(forest, choice, reduction, least)
     if schedule_table(wrapper.schedule) is not None:  # the user's own
         module.check_schedules()
-    tuned = source = None
+    source, tuned = source_of(model, forest, first), None
     if isinstance(wrapper.schedule, str) and wrapper.schedule == "auto":
         searching = time.perf_counter()
         asked = wrapper.tuning != "off" and (
             budget_of(wrapper) is not None or tuning_seconds(1.0) > 0
         )
         if asked or not isinstance(wrapper.tuning, str):
-            trial = ForestPredictor(Basis(module, model, first))
-            choice, tuned = _search(wrapper, trial, choice, given)
-            source = trial.source  # steps folded for a form of rows stay folded
+            choice, tuned = _search(wrapper, module, source, choice, given)
         start += time.perf_counter() - searching
         if tuned is not None:
             module = compiled(forest, choice, reduction, least, module)
@@ -258,7 +259,7 @@ def _compiled_whole(wrapper: Any, model: Any, given: GivenRows) -> FitResult:
         else:
             part.compile_all()
     seconds = time.perf_counter() - start
-    predictor = ForestPredictor(Basis(module, model, first, source))
+    predictor = ForestPredictor(module, source, first)
     verify(predictor, given, tags_of(model, forest).input_tags.allow_nan)
     predictor.sample = given.kept()
     fallback = why_fallback(predictor, given)
@@ -294,7 +295,11 @@ def _tell(wrapper: Any, model: Any, result: FitResult) -> None:
 
 
 def _search(
-    wrapper: Any, predictor: ForestPredictor, choice: TargetChoice, given: GivenRows
+    wrapper: Any,
+    module: CompiledModule | AutoModule,
+    source: Source,
+    choice: TargetChoice,
+    given: GivenRows,
 ) -> tuple[TargetChoice, TuningResult]:
     """Search the schedules of every target; two targets share the budget.
 
@@ -302,9 +307,9 @@ def _search(
     :meth:`Tuner.tune`, which receives the options; a ``Tuner`` also puts kernels into
     the cache of the module. Return the choice with the schedules found, and all trials.
     """
-    tuning, module = wrapper.tuning, predictor.module
+    tuning = wrapper.tuning
     tuner = Tuner(tuning) if isinstance(tuning, str) else tuning
-    rows, kernels = sample_rows(predictor, given, TUNING_ROWS), kernels_of(module)
+    rows, kernels = sample_rows(source, given, TUNING_ROWS), kernels_of(module)
     names = "reduction", "n_jobs", "random_state", "verbose"
     options = {name: getattr(wrapper, name) for name in names}
     options["ranges"] = size_ranges(wrapper.batch_sizes)

@@ -20,7 +20,7 @@ from skforge.runtime.float_errors import own_arithmetic
 from skforge.runtime.log import INFO, log
 from skforge.runtime.mappings import Mappings, is_mapped
 from skforge.sources.base import Source
-from skforge.sources.find import Fingerprint, FirstMember, source_of
+from skforge.sources.find import Fingerprint, FirstMember
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -37,15 +37,6 @@ Entry: TypeAlias = Callable[[Any], Any]
 #: Forms of rows that are looked into.
 _MOST_FORMS = 32
 NO_PARAMS: Mapping[str, Any] = MappingProxyType({})
-
-
-class Basis(NamedTuple):
-    """What a predictor is made of."""
-
-    module: CompiledModule | AutoModule
-    model: Any  # which the module's forest is read from
-    start: FirstMember = None  # what runs before the forest; see ``source_of``
-    source: Source | None = None  # the model's adapter, if it is known
 
 
 class RowsRead(NamedTuple):
@@ -65,16 +56,24 @@ class OfRows:
         *("known_forms", "source", "__dict__", "__weakref__"),
     )
 
-    def __init__(self, basis: Basis) -> None:
-        """Set all that a predictor has, of each of the five files."""
-        # ``__del__`` asks for these, and the source may refuse the model
+    def __init__(
+        self,
+        module: CompiledModule | AutoModule,
+        source: Source,
+        start: FirstMember = None,
+    ) -> None:
+        """Set all that a predictor has, of each of the five files.
+
+        ``start`` is what runs before the source's forest; see ``source_of``.
+        """
+        # ``__del__`` asks for these, whatever fails below
         self._retired = False
         self._methods: dict[Entry, tuple[Any, Any]] = {}
-        module, model, start, source = basis
+        model = source.held
         self.module: Any = module
         self.forest: Forest = module.forest
-        self.source: Source = source or source_of(model, module.forest, start)
-        self.engine = SourceEngine(module, self.source)
+        self.source = source
+        self.engine = SourceEngine(module, source)
         self.fingerprint = Fingerprint(model, start)
         self.counters = counters.Counters()
         #: By form of rows: itself, one with another forest, or None: the source alone.
@@ -87,11 +86,11 @@ class OfRows:
         self.ignores = False
 
         # answers
-        answers = self.source.answers
+        answers = source.answers
         self.by_members = answers.by_members
         #: Methods that what leaves hold answers, and not raw scores.
         self.by_leaves: tuple[str, ...]
-        self.by_leaves = getattr(self.source.leaf_source, "by_leaves", ())
+        self.by_leaves = getattr(source.leaf_source, "by_leaves", ())
         self._made = self.forest.n_made
         #: The labels that ``predict`` returns; None for 0, 1, ...
         self.classes: Any = labels_of(self.forest.answers, model)
@@ -174,7 +173,7 @@ class OfRows:
             self.of_forms[form], who = self, "the kernels of float64 rows"
         elif source is not None and isinstance(self.module, CompiledModule):
             module = self.engine.module_of(source.forest)
-            reader = type(self)(Basis(module, source.held, source=source))
+            reader = type(self)(module, source)
             reader.counters, who = self.counters, "kernels of their own"
             self.of_forms[form] = reader
         self._routes = {}

@@ -16,14 +16,13 @@ from skforge.modules.auto import AutoModule
 from skforge.prediction.choose_targets import TargetChoice, compiled, rechosen
 from skforge.prediction.counters import Counters
 from skforge.prediction.kernel_checks import by_reference
-from skforge.prediction.of_rows import Basis
 from skforge.prediction.parameters import Parameters
 from skforge.prediction.predictor import ForestPredictor
 from skforge.prediction.shadow import shadow_state
 from skforge.runtime.float_errors import own_arithmetic
 from skforge.schedule.ranges import BatchRange
 from skforge.schedule.schedule import Schedule
-from skforge.sources.find import Fingerprint, has_changed
+from skforge.sources.find import Fingerprint, has_changed, source_of
 from skforge.sources.fitted import (
     FITTED,
     attribute_of,
@@ -106,7 +105,9 @@ class Revived(Parameters):
         module = compiled(forest, choice, reduction, self.gpu_min_rows_)
         by_reference(module)
         self.target_, self.schedule_ = module.target, ScheduleTable(module.schedules)
-        revived = ForestPredictor(Basis(module, model_of(self), start_of(self)))
+        start = start_of(self)
+        source = source_of(model_of(self), module.forest, start)
+        revived = ForestPredictor(module, source, start)
         self._open_door(revived)
         revived.note = self.__dict__.get("_note")
         if (before := self.__dict__.get("_before")) is not None:

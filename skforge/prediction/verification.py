@@ -24,7 +24,7 @@ from skforge.prediction.given_rows import GivenRows
 from skforge.prediction.kernel_checks import ADVICE, Sample, compare_now
 from skforge.prediction.predictor import METHODS, ForestPredictor
 from skforge.rows.sparse_rows import dense_blocks
-from skforge.sources.base import UnsureError
+from skforge.sources.base import Source, UnsureError
 
 #: Rows of the sample, and rows drawn around the forest's thresholds.
 SAMPLE_ROWS = 256
@@ -48,7 +48,7 @@ def verify(predictor: ForestPredictor, given: GivenRows, missing_is_fine: bool) 
     if given.n:
         X = predictor.source.prepared(given.some(SAMPLE_ROWS))
         reader = predictor.of_rows(X)
-        sample = _rows(predictor, X) if reader is predictor else None
+        sample = _rows(predictor.source, X) if reader is predictor else None
     if sample is not None:
         rows = np.concatenate([sample, rows])
         names = [f"row {i} of X" for i in at] + names
@@ -153,25 +153,24 @@ def _compare(method: str, answer: Any, expected: Any, names: list[str]) -> None:
         )
 
 
-def sample_rows(
-    predictor: ForestPredictor, given: GivenRows, most: int
-) -> Array | None:
+def sample_rows(source: Source, given: GivenRows, most: int) -> Array | None:
     """Return evenly spread rows as kernels get them; None without such rows."""
     if not given.n:
         return None
     X = given.some(most)
-    return _rows(predictor, X) if predictor.of_rows(X) is predictor else None
+    form = source.form(X)
+    own = form is None or source.of_form(form) in (source, None)
+    return _rows(source, X) if own else None
 
 
-def _rows(predictor: ForestPredictor, X: Any) -> Array | None:
-    source = predictor.source
+def _rows(source: Source, X: Any) -> Array | None:
     with no_warnings():  # of the rows' form, as calls do
         rows = source.rows(X, "predict_raw")
     if rows is None:
         return None
-    forests = predictor.forest, *source.answers.more
+    forests = source.forest, *source.answers.more
     dtype = np.result_type(*(forest.input_dtype for forest in forests))
     if hasattr(rows, "tocsr"):
         return np.concatenate(list(dense_blocks(rows, source.facts.fill, dtype)))
     with np.errstate(over="ignore"):
-        return np.asarray(read_columns(predictor.forest, np.asarray(rows)), dtype)
+        return np.asarray(read_columns(source.forest, np.asarray(rows)), dtype)

@@ -350,18 +350,15 @@ class PipelineRows:
         if self.warning is not None and form is None:
             return plain
         frame = self._framed(plain, known)
-        return (
-            frame if form is None else forms.as_form(frame, form, gaps, self.decimals)
-        )
+        if form is None:
+            return frame
+        return forms.as_form(frame, form, gaps, self.decimals)
 
     def sample(self, dtype: Any) -> Any:
         rows = self.bounds.repaired(np.zeros((1, self.width)))
         texts = {i: codes.values(rows[:, 0]) for i, codes in self.texts.items()}
-        objects = texts and dtype in (
-            np.float64,
-            np.object_,
-        )  # as texts were trained on
-        if self.names is None and not objects:
+        # texts were trained on as objects
+        if self.names is None and not (texts and dtype in (np.float64, np.object_)):
             return rows.astype(dtype)
         frame = self._framed(rows, texts)
         if self.names is None:

@@ -82,23 +82,21 @@ class PlainRows:
         self.unnamed = _without_names(reading.estimator) if warns else ""
 
     def read(self, X: Any) -> ReadArray | None:
-        kind = type(X)
+        kind, r = type(X), self._r
+        read: Callable[[Any], ReadArray | None] | None = None
         if kind is np.ndarray or kind is np.memmap:
-            X = X.view(np.ndarray)
-            return self._read("_array", X) if self._r.arrays else None
-        if kind is list or kind is tuple:
-            return self._read("_list", X) if self._r.lists else None
-        if (read := _READERS.get(frames.kind_of(X))) is None:
+            X, read = X.view(np.ndarray), self._array if r.arrays else None
+        elif kind is list or kind is tuple:
+            read = self._list if r.lists else None
+        elif (name := _READERS.get(frames.kind_of(X))) is not None:
+            X = self.kept(X)
+            n_rows, width = X.shape
+            read = getattr(self, name) if n_rows and width == self._width else None
+        if read is None:
             return None
-        X = self.kept(X)
-        n_rows, width = X.shape
-        return self._read(read, X) if n_rows and width == self._width else None
-
-    def _read(self, how: str, X: Any) -> ReadArray | None:
         try:
             with np.errstate(all="ignore", over="raise"):
-                read: ReadArray | None = getattr(self, how)(X)
-                return read
+                return read(X)
         except pandas_blocks.DECLINED:
             return None
 

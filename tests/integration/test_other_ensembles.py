@@ -29,9 +29,9 @@ from skforge import CompiledForest, UnsupportedModelError
 from skforge.exceptions import InvalidModelError, SourceNeededError, VerificationError
 from skforge.modules.compiled import compile_forest
 from skforge.prediction.given_rows import GivenRows
-from skforge.prediction.of_rows import Basis
 from skforge.prediction.predictor import ForestPredictor
 from skforge.prediction.verification import verify
+from skforge.sources.find import source_of
 from tests.compared_calls import difference
 from tests.comparing import in_every_state, refusal
 from tests.kinds import FRAME, MODELS, TWO, N, X
@@ -208,7 +208,7 @@ def test_verification_sees_a_wrong_leaf(name):
     model, fast = compiled(name)
     leaves = np.nextafter(fast.forest_.leaf_value, np.inf)
     forest = replace(fast.forest_, leaf_value=leaves)
-    predictor = ForestPredictor(Basis(compile_forest(forest), model))
+    predictor = ForestPredictor(compile_forest(forest), source_of(model, forest))
     with pytest.raises(VerificationError):
         verify(predictor, GivenRows(X), False)
 
