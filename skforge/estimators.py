@@ -23,9 +23,10 @@ from skforge.exceptions import InvalidInputError
 from skforge.frontends.base import is_search, last_step, unwrap
 from skforge.modules.compiled import CompiledModule
 from skforge.prediction.delegation import fitted_model, validated
-from skforge.prediction.fitting import make, table_of
+from skforge.prediction.fitting import make
 from skforge.prediction.shadow import shadow_state
 from skforge.prediction.stored_answers import compare_stored
+from skforge.prediction.who_answers import table_of
 from skforge.runtime.mappings import is_mapped
 from skforge.schedule.schedule import Schedule
 from skforge.sources.fitted import is_compared, model_of, offered
@@ -213,9 +214,7 @@ class CompiledForest(Displayed):
                 "CompiledForest(model).fit(X_train[:1000]). compile_forest(model) "
                 "takes no rows."
             )
-        requested = (self.target, self.reduction)
-        self._keep(make(self, model, X), model, requested, shadow)
-        self.__dict__.pop("search_", None)
+        self._keep(make(self, model, X), model, shadow)
         if is_search(fitted):
             self.search_ = fitted
         return self
@@ -275,6 +274,7 @@ class CompiledForest(Displayed):
         compiled, and why others are not.
         """
         if level == "pipeline":
+            check_is_fitted(self)
             return table_of(self)
         return str(self._compiled().module.inspect(level, n_rows=n_rows, method=method))
 

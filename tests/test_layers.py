@@ -247,7 +247,7 @@ NAME_GPUS = {
     "skforge.modules.auto": "a CPU and a GPU, for one model",
     "skforge.persistence.stored_tuner": "ScheduleSpace.gpu",
     "skforge.prediction.choose_targets": 'what target="auto" is',
-    "skforge.prediction.fitting": "the time of a search, for both",
+    "skforge.prediction.searching": "the time of a search, for both",
     "skforge.search": "a grid of Table 5's parameters",
     "skforge.tuning": "CostModel",
     "skforge.tuning.machines": "where the part of GPUs is",

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from skforge.cli.errors import warn
-from skforge.compiler.backend import backend_of
-from skforge.engine.schedules import ScheduleTable
 from skforge.exceptions import (
     InvalidInputError,
     InvalidModelError,
@@ -23,10 +21,11 @@ from skforge.forest.forest import Forest
 from skforge.frontends.base import is_a, is_compiled, unwrap
 from skforge.frontends.members import has_members
 from skforge.prediction.answers import as_array
-from skforge.prediction.choose_targets import choose, compiled
+from skforge.prediction.choose_targets import choose, compile_first, compiled
 from skforge.prediction.given_rows import GivenRows
 from skforge.prediction.parameters import Parameters
 from skforge.prediction.predictor import ForestPredictor
+from skforge.prediction.revived import fitted_state
 from skforge.prediction.shadow import shadow_state
 from skforge.prediction.verification import verify
 from skforge.rows.frames import coded_columns, is_pandas, placed
@@ -130,11 +129,7 @@ def _of_file(forest: Forest, rows: Any) -> Any:
         forest = placed(forest, coded_columns(rows))
     choice = choose("auto", None, forest, "auto", "exact")
     module = compiled(forest, choice, "exact", None)
-    for part in module.parts:
-        if backend_of(part.target).native:
-            part.kernels.kernel(0)
-        else:
-            part.compile_all()
+    compile_first(module)
     predictor = ForestPredictor(module, source_of(forest, forest))
     verify(predictor, GivenRows(rows), missing_is_fine=True)
     predictor.counters.reset()
@@ -144,19 +139,7 @@ def _of_file(forest: Forest, rows: Any) -> Any:
         estimator=forest,
         tuning="off",
         estimator_=forest,
-        forest_=forest,
-        schedule_=ScheduleTable(module.schedules),
-        target_=module.target,
-        fitted_target_=module.target,
-        gpu_min_rows_=getattr(module, "gpu_min_rows", None),
-        tuning_result_=None,
-        compile_time_=0.0,
-        _asked=("auto", "exact"),
-        _tables=choice.tables,
-        _split=None,
-        _fallback="",
-        _fingerprint=predictor.fingerprint,
-        _predictor=predictor,
+        **fitted_state(predictor, ("auto", "exact"), choice.tables),
         **shadow_state(),
     )
     return model

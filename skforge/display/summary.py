@@ -24,8 +24,8 @@ from skforge.exceptions import duration, plural, three_digits
 from skforge.forest.forest import Forest
 from skforge.forest.outputs import CLASSIFICATION
 from skforge.frontends.content import LIBRARIES
-from skforge.prediction.fitting import who_answers
 from skforge.prediction.kernel_checks import REFERENCE_ROWS
+from skforge.prediction.who_answers import who_answers
 from skforge.schedule.bind import kind_of
 from skforge.schedule.ranges import BatchRange
 from skforge.schedule.schedule import Schedule

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from skforge.compiler.backend import device_here
+from skforge.compiler.backend import backend_of, device_here
 from skforge.compiler.target import Target
 from skforge.engine.kernels import KernelCache
 from skforge.engine.schedules import schedule_table, table_at
@@ -94,6 +94,18 @@ def compiled(
     asked = choice.gpu_table, choice.gpu, *how, kernels(choice.gpu)
     gpu = CompiledModule(forest, *asked)
     return AutoModule(cpu, gpu, gpu_min_rows or choice.gpu_min_rows)
+
+
+def compile_first(module: CompiledModule | AutoModule) -> None:
+    """Compile the kernels of the smallest batches, and all that run on a GPU.
+
+    Calls compile the others when they need them.
+    """
+    for part in module.parts:
+        if backend_of(part.target).native:
+            part.kernels.kernel(0)
+        else:
+            part.compile_all()
 
 
 def kernels_of(module: CompiledModule | AutoModule | None) -> dict[Target, KernelCache]:

@@ -34,10 +34,37 @@ from skforge.sources.fitted import (
 
 if TYPE_CHECKING:
     from skforge.compiler.ir.hir.nodes import Reduction
+    from skforge.tuning.result import TuningResult
 
 
 #: What a loaded model knows of its file, and of calls before it was whole.
 OF_A_FILE = "_note", "_before"
+
+
+def fitted_state(
+    predictor: ForestPredictor, asked: tuple[Any, Any], tables: Any
+) -> dict[str, Any]:
+    """Return the attributes of a fitted ``CompiledForest``.
+
+    ``asked`` are the target and the reduction asked for, and ``tables`` the schedules
+    of the CPU and of the GPU, if both are used.
+    """
+    module = predictor.module
+    return {
+        "forest_": predictor.forest,
+        "schedule_": ScheduleTable(module.schedules),
+        "target_": module.target,
+        "fitted_target_": module.target,
+        "gpu_min_rows_": getattr(module, "gpu_min_rows", None),
+        "tuning_result_": None,
+        "compile_time_": 0.0,
+        "_asked": asked,
+        "_tables": tables,
+        "_split": None,  # a pipeline's steps, or members
+        "_fallback": "",  # why the model itself answers rows like those of fit
+        "_fingerprint": predictor.fingerprint,
+        "_predictor": predictor,
+    }
 
 
 class Revived(Parameters):
@@ -52,6 +79,10 @@ class Revived(Parameters):
     gpu_min_rows_: int | None
     schedule_: dict[BatchRange, Schedule]
     target_: Target
+    fitted_target_: Target
+    tuning_result_: TuningResult | None
+    compile_time_: float
+    _predictor: ForestPredictor
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute; ``n_jobs`` drops entries. Open files are read now, once."""

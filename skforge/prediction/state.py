@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any
 from sklearn.utils import Tags
 from sklearn.utils.metadata_routing import UNUSED, MetadataRouter, MethodMapping
 
-from skforge.engine.schedules import ScheduleTable
 from skforge.frontends.base import unwrap
 from skforge.prediction.answering import Answering
 from skforge.prediction.delegation import tags_of
-from skforge.prediction.fitting import FitResult
 from skforge.prediction.revived import OF_A_FILE
 from skforge.prediction.shadow import Shadow, shadow_state
 from skforge.runtime.float_errors import own_arithmetic
@@ -52,28 +50,17 @@ class CompiledState(Answering, BaseEstimator):
 
     def _keep(
         self,
-        result: FitResult,
+        fitted: dict[str, Any],
         model: Any,
-        asked: tuple[Any, Any],
         shadow: dict[str, Shadow],
     ) -> None:
-        keep_model(self, model)
-        before, predictor = self.__dict__.get("_predictor"), result.predictor
-        for name in (*OF_A_FILE, "_shadow"):
+        """Become what ``fitting.make`` has made of a model."""
+        before = self.__dict__.get("_predictor")
+        for name in (*OF_A_FILE, "_shadow", "search_"):
             self.__dict__.pop(name, None)
-        self.__dict__.update(shadow)
-        self.forest_, self._split = predictor.forest, result.split
-        self._fallback = result.fallback
-        self.schedule_ = ScheduleTable(predictor.module.schedules)
-        self.target_ = self.fitted_target_ = predictor.module.target
-        self._tables = result.choice.tables
-        self.gpu_min_rows_ = result.gpu_min_rows
-        self.tuning_result_ = result.search
-        self.compile_time_ = result.seconds
-        self._asked = asked
-        self._fingerprint = predictor.fingerprint
-        self._predictor = predictor
-        self._open_door(predictor)
+        self.__dict__.update(fitted, **shadow)
+        keep_model(self, model)
+        self._open_door(self._predictor)
         if before is not None:
             before.retire()
 

@@ -28,7 +28,7 @@ for library in ("pandas", "polars", "lightgbm", "xgboost", "catboost"):
 from lightgbm import LGBMRegressor  # noqa: E402
 from xgboost import XGBRanker  # noqa: E402
 
-from skforge.prediction.fitting import read_divided  # noqa: E402
+from skforge.prediction.dividing import read_divided  # noqa: E402
 from skforge.prediction.given_rows import GivenRows  # noqa: E402
 from tests import forms, kinds, kinds_of_pipelines  # noqa: E402
 from tests.compared_calls import apart, called  # noqa: E402
