@@ -214,7 +214,7 @@ class CompiledForest(Displayed):
                 "CompiledForest(model).fit(X_train[:1000]). compile_forest(model) "
                 "takes no rows."
             )
-        self._keep(make(self, model, X), model, shadow)
+        self._keep(make(self, model, X), shadow)
         if is_search(fitted):
             self.search_ = fitted
         return self

@@ -138,7 +138,6 @@ def _of_file(forest: Forest, rows: Any) -> Any:
         {field.name: field.default for field in fields(Parameters)},
         estimator=forest,
         tuning="off",
-        estimator_=forest,
         **fitted_state(predictor, ("auto", "exact"), choice.tables),
         **shadow_state(),
     )

@@ -175,8 +175,8 @@ class OfEntries(AtDoor):
         if entry is not None and self._direct and not self.arrays_meet(method, entry):
             entry = None
         self.entries[method] = entry
-        if entry is not None and (objects := self._entry_of_objects(method, entry)):
-            self._of_objects[method] = objects
+        if entry is not None and self.forest.hashed is not None:
+            self._seek_entry_of_objects(method, entry)
         log(INFO, "%s has %s compiled entry", method, "no" if entry is None else "a")
         self.offered.clear()  # the methods found so far lack the entry
         self._routes, self.known_forms = {}, {}
@@ -223,8 +223,8 @@ class OfEntries(AtDoor):
         how = {"n_jobs": self.entry_jobs, "classes": labels}
         return {**how, "limit": source.facts.limit, "by_column": by_column}
 
-    def _entry_of_objects(self, method: str, entry: Entry) -> Entry | None:
-        """Return the entry of objects of a model with categories, if it has one."""
+    def _seek_entry_of_objects(self, method: str, entry: Entry) -> None:
+        """Compile the entry of objects of a model with categories, if it has one."""
         module, of_hashes, least = self.module, None, sys.maxsize
         known = module.hash_kernels if isinstance(module, CompiledModule) else None
         if self.source.facts.declines == "nothing" and known is not None:
@@ -233,8 +233,8 @@ class OfEntries(AtDoor):
             self.counters.watch(of_hashes)
             self._of_hashes[method] = of_hashes
             least = known.least_rows
-        made: Entry | None = self.source.entry_of_objects(entry, of_hashes, least)
-        return made
+        if made := self.source.entry_of_objects(entry, of_hashes, least):
+            self._of_objects[method] = made
 
     def _answering(self, method: str, n_jobs: int | None) -> Entry | None:
         source, of_scores = self.source, self.of_scores

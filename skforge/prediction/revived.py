@@ -31,6 +31,7 @@ from skforge.sources.fitted import (
     no_attribute,
     start_of,
 )
+from skforge.sources.stored_model.model import StoredModel
 
 if TYPE_CHECKING:
     from skforge.compiler.ir.hir.nodes import Reduction
@@ -49,8 +50,9 @@ def fitted_state(
     ``asked`` are the target and the reduction asked for, and ``tables`` the schedules
     of the CPU and of the GPU, if both are used.
     """
-    module = predictor.module
+    module, model = predictor.module, predictor.source.held
     return {
+        "_stored" if isinstance(model, StoredModel) else "estimator_": model,
         "forest_": predictor.forest,
         "schedule_": ScheduleTable(module.schedules),
         "target_": module.target,

@@ -14,7 +14,7 @@ from skforge.prediction.delegation import tags_of
 from skforge.prediction.revived import OF_A_FILE
 from skforge.prediction.shadow import Shadow, shadow_state
 from skforge.runtime.float_errors import own_arithmetic
-from skforge.sources.fitted import is_estimator, keep_model, model_of
+from skforge.sources.fitted import is_estimator, model_of
 from skforge.sources.stored_model.store import store
 
 if TYPE_CHECKING:
@@ -48,18 +48,12 @@ class CompiledState(Answering, BaseEstimator):
     __sklearn_tags__: Callable[[], Tags]
     __metadata_request__predict_proba = {"out": UNUSED}  # noqa: RUF012
 
-    def _keep(
-        self,
-        fitted: dict[str, Any],
-        model: Any,
-        shadow: dict[str, Shadow],
-    ) -> None:
+    def _keep(self, fitted: dict[str, Any], shadow: dict[str, Shadow]) -> None:
         """Become what ``fitting.make`` has made of a model."""
         before = self.__dict__.get("_predictor")
-        for name in (*OF_A_FILE, "_shadow", "search_"):
+        for name in (*OF_A_FILE, "_shadow", "_stored", "estimator_", "search_"):
             self.__dict__.pop(name, None)
         self.__dict__.update(fitted, **shadow)
-        keep_model(self, model)
         self._open_door(self._predictor)
         if before is not None:
             before.retire()

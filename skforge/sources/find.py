@@ -32,17 +32,17 @@ def source_of(model: Any, forest: Forest, start: FirstMember = None) -> Source:
     With ``start``, so many steps of a pipeline run in their library, and the forest is
     that of the rest; or only the members are compiled, and it is that of the first.
     """
-    if start is not None:
-        from skforge.frontends.pipeline.split import rest_of
-        from skforge.sources.pipeline import PrefixedSource
-        from skforge.sources.wrappers.members import Members, MembersSource
+    if start is None:
+        return member_source(model, forest)
+    from skforge.frontends.pipeline.split import rest_of
+    from skforge.sources.pipeline import PrefixedSource
+    from skforge.sources.wrappers.members import Members, MembersSource
 
-        if isinstance(start, Members):
-            return MembersSource(model, forest, start)
-        last = rest_of(model, start)
-        last = model_of(last) if is_compiled(last) else last
-        return PrefixedSource(model, forest, start, source_of(last, forest))
-    return member_source(model, forest)
+    if isinstance(start, Members):
+        return MembersSource(model, forest, start)
+    last = rest_of(model, start)
+    last = model_of(last) if is_compiled(last) else last
+    return PrefixedSource(model, forest, start, member_source(last, forest))
 
 
 def traces_of(model: Any, start: FirstMember = None) -> list[Any]:
@@ -50,20 +50,20 @@ def traces_of(model: Any, start: FirstMember = None) -> list[Any]:
 
     Steps that run in their library may change: they are called as they are.
     """
-    if start is not None:
-        from skforge.frontends.pipeline.split import divided_steps
-        from skforge.sources.pipeline import nested_parts
-        from skforge.sources.wrappers.members import Members, traces_of_members
+    if start is None:
+        return member_traces(model)
+    from skforge.frontends.pipeline.split import divided_steps
+    from skforge.sources.pipeline import nested_parts
+    from skforge.sources.wrappers.members import Members, traces_of_members
 
-        if isinstance(start, Members):
-            return traces_of_members(model)
-        steps, last = [step for _, step in divided_steps(model)[:-1]], model
-        while is_pipeline(last):
-            last = last_step(last)
-        last = model_of(last) if is_compiled(last) else last
-        # not traces of the rest, where a wrapper is a copy
-        return [*steps[:start], *nested_parts(steps[start:]), last, *traces_of(last)]
-    return member_traces(model)
+    if isinstance(start, Members):
+        return traces_of_members(model)
+    steps, last = [step for _, step in divided_steps(model)[:-1]], model
+    while is_pipeline(last):
+        last = last_step(last)
+    last = model_of(last) if is_compiled(last) else last
+    # not traces of the rest, where a wrapper is a copy
+    return [*steps[:start], *nested_parts(steps[start:]), last, *member_traces(last)]
 
 
 def read_model(model: Any) -> Forest:

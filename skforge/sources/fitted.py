@@ -41,13 +41,6 @@ def model_of(wrapper: Any) -> Any:
     return state.get("estimator_", state.get("_stored", state.get("estimator")))
 
 
-def keep_model(wrapper: Any, model: Any) -> None:
-    """Keep a fitted model, or what is stored of one, where :func:`model_of` looks."""
-    names = ["estimator_", "_stored"]
-    wrapper.__dict__[names.pop(isinstance(model, StoredModel))] = model
-    wrapper.__dict__.pop(names[0], None)
-
-
 def is_compared(wrapper: Any) -> bool:
     """Tell whether a wrapper has a model with which what is stored is compared."""
     return "estimator_" in vars(wrapper) and config.compares_forms()
