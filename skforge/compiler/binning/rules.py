@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from skforge._typing import Array, Bools, Int64s, Uint32s
 from skforge.compiler.ir.lir.builder import b
-from skforge.compiler.ir.lir.nodes import I64, U32, Buffer, CompareOp, Value
+from skforge.compiler.ir.lir.nodes import I32, I64, U32, Buffer, CompareOp, Value
 from skforge.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
 from skforge.forest.bins import THRESHOLDS
 from skforge.forest.forest import Forest
@@ -58,7 +58,7 @@ class ThresholdPool:
         return np.concatenate([*self._parts, np.zeros(spare)]).astype(dtype)
 
 
-#: The first number that is not a category in any set.
+#: The first number that is not a category in any set: no set has a word for it.
 NO_CATEGORY = 1 << 31
 
 
@@ -142,28 +142,28 @@ class ReadingRules:
 
     # ------------------------------------------------------------ categories
 
-    def category(self, x: Value, most: int, exact: bool = False) -> tuple[Value, Value]:
-        """Return the category of x as u32, and whether it is one below ``most``.
+    def _category(self, x: Value, most: int, other: int) -> Value:
+        """Return the category of x, or ``other`` if it is none below ``most``.
 
-        If the forest truncates categories, x is first rounded toward zero. With
-        ``exact`` a number with a fraction is not a category.
+        It is still a number, whose fraction does not count.
         """
-        positive = above = x >= 0.0
-        below = x < float(most)
-        if self.forest.truncate_categories:
-            above = x > -1.0
-        # Values that truncate to category 0 are read as 0.0: negatives do not convert.
-        code = b.select(positive & below, x, 0.0).to(U32)
-        known = above & below
-        if exact:
-            known = known & code.to(x.type.element).eq(x)
-        return code, known
+        # Choices one after another need no logic of masks, and the second one is a
+        # minimum if both numbers are the same.
+        above = x > -1.0 if self.forest.truncate_categories else x >= 0.0
+        x = b.select(above, x, float(other))
+        return b.select(x < float(most), x, float(other))
 
     def category_entry(self, x: Value, entries: int, exact: bool = False) -> Value:
-        """Return x's entry in a table of sets; the last two: missing, and in no set."""
-        code, known = self.category(x, entries - 2, exact)
-        code = b.select(known, code, entries - 1)
-        return b.select(b.is_nan(x), entries - 2, code)
+        """Return x's entry in a table of sets; the last two: missing, and in no set.
+
+        With ``exact`` a number with a fraction is not a category.
+        """
+        found = self._category(x, entries - 2, entries - 1)
+        found = b.select(b.is_nan(x), float(entries - 2), found)
+        code = found.to(I32)
+        if exact:
+            code = b.select(code.to(x.type.element).eq(found), code, entries - 1)
+        return code
 
     def in_set(self, number: Value, x: Value, exact: Value | bool = False) -> Value:
         """Return whether x is a category of a set, so that the row goes left.
@@ -183,11 +183,12 @@ class ReadingRules:
         number = number.to(I64)
         first = spread(starts[number].to(I64))
         held = spread(sizes[number].to(I64))
-        code, possible = self.category(x, NO_CATEGORY, exact is True)
-        if isinstance(exact, Value):
-            possible = possible & (code.to(x.type.element).eq(x) | spread(~exact))
+        code = self._category(x, NO_CATEGORY, NO_CATEGORY).to(U32)
         word = (code >> 5).to(I64)
-        inside = possible & (word < held)
+        inside = word < held
+        if exact is not False:
+            whole = code.to(x.type.element).eq(x)
+            inside &= whole if exact is True else whole | spread(~exact)
         # Then read the spare word instead, so that no load leaves the table.
         spare = spread(b.const(len(words) - 1))
         bit = table[b.select(inside, first + word, spare)] >> (code & 31) & 1
