@@ -199,10 +199,11 @@ class Work:
         """
         if not self.target.l3_bytes:  # unknown
             return np.zeros_like(self.n)
-        met = distinct_rows(self.n, self.forest.row_bytes) * self.forest.row_bytes
+        lines = row_lines(self)
+        met = distinct_rows(self.n, self.forest.row_bytes) * lines / self.n * LINE
         part = L3_SHARE if only_avx2(self.target) else 1
         rows = _streamed(met, self.target.l3_bytes // part)
-        return np.asarray(row_lines(self) * rows * self.machine.wait_l3)
+        return np.asarray(lines * rows * self.machine.wait_l3)
 
     def line(self, size: float | Counts, whole: float = 0) -> float | Counts:
         """Return the ns to read a cache line of data of ``size`` bytes in order.
@@ -523,7 +524,10 @@ def _walk(w: Work, size: float | Counts, most: float | Counts) -> Terms:
 
 
 def row_lines(w: Work) -> Counts:
-    return w.n * max(1.0, min(w.forest.row_bytes / LINE, w.forest.columns))
+    """Return the cache lines of rows that are read; walks read one a hop at most."""
+    f = w.forest
+    read = f.trees * f.walk_depth if w.plan.kind in ("rows", "trees") else f.columns
+    return w.n * max(1.0, min(f.row_bytes / LINE, f.columns, read))
 
 
 TERMS: dict[KernelKind, Callable[[Work], Terms]] = {
