@@ -144,10 +144,23 @@ def test_large_trees_take_wider_numbers_of_items():
     assert found == [small, wide, wide, large]
 
 
-def n_prefetches(made: Forest, schedule: Schedule, level: str) -> int:
+def prefetched_to(made: Forest, schedule: Schedule, level: str) -> list[int]:
     hir = build_hir(made, schedule, "exact")
     function = lower(hir, Target.x86_64(level)).kernel.function
-    return sum(isinstance(s, Prefetch) for s in statements(function.body))
+    return [s.level for s in statements(function.body) if isinstance(s, Prefetch)]
+
+
+def n_prefetches(made: Forest, schedule: Schedule, level: str) -> int:
+    return len(prefetched_to(made, schedule, level))
+
+
+def test_single_rows_fetch_large_trees_to_l2(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, rows, raw = trained("numbers")
+    near = prefetched_to(made, by_row(), "v4")
+    assert set(near) == {1}
+    monkeypatch.setattr(tiled_trees, "STREAMED_BYTES", 0)
+    assert prefetched_to(made, by_row(), "v4") == [2] * len(near)
+    assert_same_bits(raw_of(compile_forest(made, by_row()), rows), raw, "to L2")
 
 
 @pytest.mark.parametrize("codes", [True, False])

@@ -27,7 +27,11 @@ from skforge.compiler.layouts import base as layouts
 from skforge.compiler.layouts.base import MakeCode
 from skforge.compiler.layouts.blocks import block_sums
 from skforge.compiler.layouts.tiles import tile_layout, tile_rows
-from skforge.compiler.layouts.tiles.tiled_trees import BlockWalks, TileWalks
+from skforge.compiler.layouts.tiles.tiled_trees import (
+    BlockWalks,
+    TileWalks,
+    cache_level,
+)
 from skforge.compiler.target import Target
 from skforge.forest.bins import CodeTable, plan_codes
 from skforge.forest.forest import Forest
@@ -53,11 +57,13 @@ class RowWalks(layouts.RowCode):
         offset = np.pad(offset, (0, self._n - len(offset)))
         leaf_offset = self._model("row_leaf_offset", offset)
         leaves = block_sums.LeafSums(self.tiling.leaves, self._model)
+        size = len(self.tiling.trees.leaf_row) * leaves.read.element.bytes
+        level = cache_level(size)
         reached = b.alloc("reached", I64, self._n)
         for tree, leaf in self._walks.each_done(self._n):
             place = leaf_offset[tree] + leaf
             reached[tree] = place
-            b.prefetch(leaves.read, place)
+            b.prefetch(leaves.read, place, level)
         self._add_leaves(reached, leaves, sums, first)
 
     def _add_leaves(
