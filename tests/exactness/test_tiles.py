@@ -164,7 +164,7 @@ def test_single_rows_fetch_large_trees_to_l2(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("codes", [True, False])
-def test_tiles_of_large_trees_are_fetched_some_rows_ahead(
+def test_tiles_of_large_trees_are_fetched_ahead(
     monkeypatch: pytest.MonkeyPatch, codes: bool
 ) -> None:
     made, rows, raw = trained("numbers")
@@ -174,8 +174,8 @@ def test_tiles_of_large_trees_are_fetched_some_rows_ahead(
     assert few == (0 if codes else 2 * tiled_trees.UNROLL)
     monkeypatch.setattr(tiled_trees, "STREAMED_BYTES", 0)
     monkeypatch.setattr(tile_rows, "FETCHED_TREE", 0)
-    # four rows' tiles and the next tree's lines, in the code for each kind of rows
-    each = tiled_trees.UNROLL + tiled_trees.LINES_AHEAD
+    # four rows' tiles, codes also the next tree's, in the code for each kind of rows
+    each = tiled_trees.UNROLL + (tiled_trees.LINES_AHEAD if codes else 0)
     assert n_prefetches(made, schedule, "v3") == 2 * each + 1
     v3 = Target.x86_64("v3")
     module = compile_forest(made, schedule, target=v3)

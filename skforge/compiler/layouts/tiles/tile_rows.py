@@ -248,10 +248,10 @@ class ValuesOfBlock(TileRows):
     missing values use code that does not test for them.
     """
 
+    fetches = "first"
+
     def __init__(self, walks: TileWalks) -> None:
         super().__init__(walks)
-        # Separate loops are shorter, but what many rows fetch leaves L1 again.
-        self.fetches = "ahead" if walks.streams else "first"
         forest = walks.rules.forest
         never = bool((forest.missing == Missing.NEVER).any())
         self._missing = Missing.NEVER if never else Missing.NAN

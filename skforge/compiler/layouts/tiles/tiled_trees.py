@@ -40,15 +40,15 @@ def cache_level(size: int) -> Literal[1, 2]:
     """Return the cache to prefetch to, from data of so many bytes.
 
     L2 has more misses under way at once than L1: on Zen 4, 300 trees of 2 and 8 million
-    nodes take .63 and .73 of the time row by row (.58 with AVX2), and .84 to 1.0 in
-    blocks that prefetch the next tree.
+    nodes take .63 and .73 of the time row by row (.58 with AVX2), .55 to .97 in blocks
+    of values, and .84 to 1.0 in blocks that prefetch the next tree.
     """
     return 2 if size >= STREAMED_BYTES else 1
 
 
 #: Rows between the one whose tile is prefetched and the one that is compared. With 1.6
-#: million nodes and blocks of 256 and 4,096 rows, tiles of values take .6 and .7 of the
-#: time that they take if all are prefetched first; AVX2's tiles of codes .8 and 1.0.
+#: million nodes and blocks of 256 and 4,096 rows, AVX2's tiles of codes take .8 and 1.0
+#: of the time that they take if all are prefetched first.
 ROWS_AHEAD = 12
 
 #: Rows whose tiles are compared in one iteration.
