@@ -194,7 +194,7 @@ ISOLATION = ensemble.IsolationForest(**FEW)
 CLASSES = {
     "forest": ["two", "three", "names", "three names", "floats", "objects", "bools"],
     "extra": ["names"],
-    "tree": ["three"],
+    "tree": ["three", "classes"],
     "gb": ["names", "odd"],
     "hist": ["names", "odd"],
     "bagging": ["three names"],

@@ -159,6 +159,17 @@ def one_by_row(spec: AnswerSpec, output: Output) -> bool:
     )
 
 
+def in_one_array(answer: Any) -> Any:
+    """Return targets' probabilities as views of one array, as a single tree does."""
+    if not isinstance(answer, list):
+        return answer
+    shape = len(answer[0]), len(answer), max(part.shape[1] for part in answer)
+    whole = np.empty(shape, answer[0].dtype)
+    for target, part in enumerate(answer):
+        whole[:, target, : part.shape[1]] = part
+    return [whole[:, target, : part.shape[1]] for target, part in enumerate(answer)]
+
+
 def in_order(values: Array, by_column: bool) -> Array:
     """Return an answer in Fortran order, or in its own; one row has its strides, too.
 

@@ -32,7 +32,7 @@ from skforge.forest.outputs import AnswerSpec
 from skforge.forest.reference import draw_rows, reference_raw
 from skforge.frontends.base import class_names
 from skforge.outputs.answers import answer, labels_of, of_scores
-from skforge.outputs.steps import in_order
+from skforge.outputs.steps import in_one_array, in_order
 from skforge.rows.frames import FrameColumns, about_categories
 from skforge.rows.known_forms import PassedOn, ReadForm, of_source, without
 from skforge.rows.plain import PlainRows, ReadArray, Reading
@@ -103,6 +103,8 @@ class Answers:
         if self.by_members:
             return self._of_members
         of_forest = partial(answer, forest.answers, labels_of(forest.answers, model))
+        if self.flat_leaves:
+            return lambda method, raw: in_one_array(of_forest(method, raw))
         if not self.by_column:
             return of_forest
         return lambda method, raw: in_order(
