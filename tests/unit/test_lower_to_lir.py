@@ -7,9 +7,11 @@ import numpy as np
 from skforge.compiler import driver
 from skforge.compiler.lowering import kernel as kernel_module
 from skforge.compiler.target import Target
+from skforge.forest.reference import reference_raw
 from skforge.schedule.schedule import Schedule
 from tests.exactness.checks import assert_same_bits, interpreted
 from tests.exactness.forests import drawn, forest, forest_of, tree
+from tests.strategies_forest import edge_rows
 
 BLOCKS = Schedule().tile("batch", "b0", "b1", 16).reorder("b0", "tree", "b1")
 
@@ -51,3 +53,14 @@ def test_kernels_read_rows_a_stride_apart() -> None:
         near = interpreted(made, schedule, rows)
         far = interpreted(made, schedule, rows, extra_stride=9)
         assert_same_bits(far, near, schedule)
+
+
+def test_a_search_in_registers_goes_on_in_memory() -> None:
+    thresholds = np.linspace(-2, 2, 300)
+    kind = {"dtype": "float64", "n_features": 1, "thresholds": thresholds}
+    made = drawn(6, 5, shape="full", **kind)
+    rows = edge_rows(made, 40, seed=2)
+    assert made.n_predicates > 63  # six levels of pivots are in registers
+    schedule = BLOCKS.quantize("b0")
+    codes = interpreted(made, schedule, rows, target=Target.x86_64("v4"))
+    assert_same_bits(codes, reference_raw(made, rows), "codes")
