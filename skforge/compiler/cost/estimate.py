@@ -66,6 +66,8 @@ KernelKind: TypeAlias = Literal[
     "trees",
 ]
 
+WALKS: tuple[KernelKind, ...] = "rows", "trees"
+
 #: What kinds of so many levels take on AVX2 beside estimates that AVX-512 decides.
 WITHOUT_MASKS = {
     ("pieces", 1): 1.1,
@@ -195,15 +197,18 @@ class Work:
     def memory(self) -> Counts:
         """Return the ns to wait for lines of rows that L3 does not hold any more.
 
-        With AVX2 only a core's part of L3 counts, as for scattered lines.
+        With AVX2 only a core's part of L3 counts, as for scattered lines. Memory reads
+        ahead of batches that L3 does not hold, but not of walks.
         """
-        if not self.target.l3_bytes:  # unknown
+        if not (l3 := self.target.l3_bytes):  # unknown
             return np.zeros_like(self.n)
         lines = row_lines(self)
         met = distinct_rows(self.n, self.forest.row_bytes) * lines / self.n * LINE
         part = L3_SHARE if only_avx2(self.target) else 1
-        rows = _streamed(met, self.target.l3_bytes // part)
-        return np.asarray(lines * rows * self.machine.wait_l3)
+        waits = _streamed(met, l3 // part)
+        if self.plan.kind in WALKS:
+            waits = waits + (MEMORY - 1.0) * _streamed(lines * LINE, l3)
+        return np.asarray(lines * waits * self.machine.wait_l3)
 
     def line(self, size: float | Counts, whole: float = 0) -> float | Counts:
         """Return the ns to read a cache line of data of ``size`` bytes in order.
@@ -526,7 +531,7 @@ def _walk(w: Work, size: float | Counts, most: float | Counts) -> Terms:
 def row_lines(w: Work) -> Counts:
     """Return the cache lines of rows that are read; walks read one a hop at most."""
     f = w.forest
-    read = f.trees * f.walk_depth if w.plan.kind in ("rows", "trees") else f.columns
+    read = f.trees * f.walk_depth if w.plan.kind in WALKS else f.columns
     return w.n * max(1.0, min(f.row_bytes / LINE, f.columns, read))
 
 

@@ -25,7 +25,10 @@ from skforge.schedule.ranges import BatchRange, SchedulesByRange
 from skforge.schedule.schedule import Schedule
 
 #: Batch sizes at which schedules are compared; between two, every size is.
-SIZES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512, 1024, 2048, 4096)
+SIZES = (
+    *(1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192),
+    *(256, 512, 1024, 2048, 4096, 16384),
+)
 
 #: A schedule also serves larger batches while it is estimated within this factor of the
 #: best: each further one has a kernel to compile.
@@ -89,7 +92,7 @@ def default_schedules(
 
 def _by_tree_tiles(estimate: CostEstimate, schedule: Schedule) -> Schedule:
     """Return bit logic by the best tiles of trees, where lines outgrow L2."""
-    counts, l2, n = estimate.counts, estimate.target.l2_bytes, SIZES[-1]
+    counts, l2, n = estimate.counts, estimate.target.l2_bytes, 4096
     plan = plan_of(schedule)
     if plan is None or plan.kind != "bitsliced":
         return schedule
