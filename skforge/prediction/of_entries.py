@@ -171,7 +171,7 @@ class OfEntries(AtDoor):
             return
         self._direct, self._warning = self.source.facts.direct, self.source.warning
         by_members = self.by_members and method != "predict_raw"
-        entry = (self._answering if by_members else self._checked_entry)(method, n_jobs)
+        entry = (self._answering if by_members else self._checked_entry)(method)
         if entry is not None and self._direct and not self.arrays_meet(method, entry):
             entry = None
         self.entries[method] = entry
@@ -183,7 +183,7 @@ class OfEntries(AtDoor):
         if entry is not None and self.note is not None:
             self.note(self, method)
 
-    def _checked_entry(self, method: str, n_jobs: int | None) -> Entry | None:
+    def _checked_entry(self, method: str) -> Entry | None:
         """Return an entry that agreed with the method on drawn rows, or None."""
         module, forest, source = self.module, self.forest, self.source
         refused, output = source.facts.declines, output_of(forest.answers, method)
@@ -236,14 +236,13 @@ class OfEntries(AtDoor):
         if made := self.source.entry_of_objects(entry, of_hashes, least):
             self._of_objects[method] = made
 
-    def _answering(self, method: str, n_jobs: int | None) -> Entry | None:
-        source, of_scores = self.source, self.of_scores
-        refused = source.facts.declines
-        if refused is None:
+    def _answering(self, method: str) -> Entry | None:
+        facts, of_scores = self.source.facts, self.of_scores
+        if facts.declines is None:
             return None
+        how = {"n_jobs": self.entry_jobs, "limit": facts.limit}
         entries = [
-            module.entry("raw", refused, n_jobs=n_jobs, limit=source.facts.limit)
-            for module in self.engine.modules
+            module.entry("raw", facts.declines, **how) for module in self.engine.modules
         ]
         if None in entries:
             return None

@@ -6,13 +6,14 @@ import sys
 from dataclasses import replace
 from typing import Any
 
+from skforge._typing import Array
 from skforge.compiler.target import Target
 from skforge.config import tuning_seconds
 from skforge.modules.auto import AutoModule
 from skforge.modules.compiled import CompiledModule
 from skforge.prediction.choose_targets import TargetChoice, kernels_of, size_ranges
 from skforge.prediction.given_rows import GivenRows
-from skforge.prediction.verification import sample_rows
+from skforge.prediction.verification import kernel_rows
 from skforge.sources.base import Source
 from skforge.tuning.result import TuningResult
 from skforge.tuning.tuner import Tuner
@@ -48,7 +49,7 @@ def search(
     if isinstance(tuning, str) and not asked:
         return choice, None
     tuner = Tuner(tuning) if isinstance(tuning, str) else tuning
-    rows, kernels = sample_rows(source, given, TUNING_ROWS), kernels_of(module)
+    rows, kernels = _sample(source, given), kernels_of(module)
     names = "reduction", "n_jobs", "random_state", "verbose"
     options = {name: getattr(wrapper, name) for name in names}
     options["ranges"] = size_ranges(wrapper.batch_sizes)
@@ -69,3 +70,13 @@ def search(
     for note in tuned.notes if wrapper.verbose else ():  # why nothing was timed, say
         print(f"tuning: {note}", file=sys.stderr, flush=True)
     return choice, tuned
+
+
+def _sample(source: Source, given: GivenRows) -> Array | None:
+    """Return some rows, unless the forest of another form of rows reads them."""
+    if not given.n:
+        return None
+    X = source.prepared(given.some(TUNING_ROWS))
+    form = source.form(X)
+    own = form is None or source.of_form(form) in (source, None)
+    return kernel_rows(source, X) if own else None

@@ -40,38 +40,36 @@ def verify(predictor: ForestPredictor, given: GivenRows, missing_is_fine: bool) 
     Raise ``VerificationError`` with the first row that differs, the value found and
     the value expected.
     """
-    rows = predictor.source.drawn(DRAWN_ROWS, 0.05 if missing_is_fine else 0.0)
-    n_drawn = len(rows)
-    names = [f"random row {i} around the model's thresholds" for i in range(n_drawn)]
-    at, X = given.spread(SAMPLE_ROWS), None
-    reader, sample = predictor, None
-    if given.n:
-        X = predictor.source.prepared(given.some(SAMPLE_ROWS))
-        reader = predictor.of_rows(X)
-        sample = _rows(predictor.source, X) if reader is predictor else None
+    source = predictor.source
+    drawn = source.drawn(DRAWN_ROWS, 0.05 if missing_is_fine else 0.0)
+    names = [f"random row {i} around the model's thresholds" for i in range(len(drawn))]
+    names_of_X = [f"row {i} of X" for i in given.spread(SAMPLE_ROWS)] if given.n else []
+    X = source.prepared(given.some(SAMPLE_ROWS)) if given.n else None
+    reader = predictor if X is None else predictor.of_rows(X)
+    own = X is not None and reader is predictor
+    sample = kernel_rows(source, X) if own else None
+    rows, every = drawn, names
     if sample is not None:
-        rows = np.concatenate([sample, rows])
-        names = [f"row {i} of X" for i in at] + names
+        rows, every = np.concatenate([sample, drawn]), names_of_X + names
     if not len(rows):
         raise UnsupportedModelError("Its members have no row that all of them read.")
-    predictor.checked = given.n and len(at), n_drawn
-    expected = predictor.source.raw(rows)
+    predictor.checked = len(names_of_X), len(drawn)
+    expected = source.raw(rows)
     modules = []
     for module, scores in _scored(predictor, expected):
         modules.append(module)
         for part in module.parts:
-            compare_now(part, partial(Sample, rows, names, scores))
+            compare_now(part, partial(Sample, rows, every, scores))
     with ExitStack() as stack:
         for module in modules:  # no other kernel is needed yet
             stack.enter_context(module.kernels.one())
-        if predictor.source.answers.by_members or not given.n:
-            drawn = slice(len(names) - n_drawn, None)
-            readable = predictor.source.as_given(rows[drawn]) if n_drawn else None
-            _verify_outputs(predictor, readable, names[drawn], expected[drawn])
+        if len(drawn) and (source.answers.by_members or X is None):
+            raw = expected[len(rows) - len(drawn) :]
+            _verify_outputs(predictor, source.as_given(drawn), names, raw)
         predictor.counters.reset()
-        if given.n:
-            raw = None if sample is None else expected[: len(sample)]
-            _verify_outputs(reader, X, [f"row {i} of X" for i in at], raw)
+        if X is not None:
+            known = None if sample is None else expected[: len(sample)]
+            _verify_outputs(reader, X, names_of_X, known)
 
 
 def verify_members(predictor: ForestPredictor, given: GivenRows) -> None:
@@ -90,6 +88,20 @@ def verify_members(predictor: ForestPredictor, given: GivenRows) -> None:
             for module in member._compiled().engine.modules:
                 stack.enter_context(module.kernels.one())
         _verify_outputs(predictor, given.some(SAMPLE_ROWS), names, None)
+
+
+def kernel_rows(source: Source, X: Any) -> Array | None:
+    """Return rows as kernels get them; None if the model has to read them."""
+    with no_warnings():  # of the rows' form, as calls do
+        rows = source.rows(X, "predict_raw")
+    if rows is None:
+        return None
+    forests = source.forest, *source.answers.more
+    dtype = np.result_type(*(forest.input_dtype for forest in forests))
+    if hasattr(rows, "tocsr"):
+        return np.concatenate(list(dense_blocks(rows, source.facts.fill, dtype)))
+    with np.errstate(over="ignore"):
+        return np.asarray(read_columns(source.forest, np.asarray(rows)), dtype)
 
 
 def _scored(predictor: ForestPredictor, expected: Array) -> Iterator[tuple[Any, Array]]:
@@ -151,26 +163,3 @@ def _compare(method: str, answer: Any, expected: Any, names: list[str]) -> None:
             f"{names[found.rows[0]]}: {method} gives {found.value}"
             f", expected {found.expected}. {ADVICE}"
         )
-
-
-def sample_rows(source: Source, given: GivenRows, most: int) -> Array | None:
-    """Return evenly spread rows as kernels get them; None without such rows."""
-    if not given.n:
-        return None
-    X = given.some(most)
-    form = source.form(X)
-    own = form is None or source.of_form(form) in (source, None)
-    return _rows(source, X) if own else None
-
-
-def _rows(source: Source, X: Any) -> Array | None:
-    with no_warnings():  # of the rows' form, as calls do
-        rows = source.rows(X, "predict_raw")
-    if rows is None:
-        return None
-    forests = source.forest, *source.answers.more
-    dtype = np.result_type(*(forest.input_dtype for forest in forests))
-    if hasattr(rows, "tocsr"):
-        return np.concatenate(list(dense_blocks(rows, source.facts.fill, dtype)))
-    with np.errstate(over="ignore"):
-        return np.asarray(read_columns(source.forest, np.asarray(rows)), dtype)
