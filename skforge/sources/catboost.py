@@ -125,13 +125,11 @@ class CatBoostSource(Source):
         """
         encoded, width = self.forest.is_encoded, self.forest.n_columns
         if not frames.is_pandas(X) and not frames.is_table(X):
-            return X if encoded else _first_columns(X, width)
+            return X if encoded and not every else _first_columns(X, width)
         if (places := places_in(self.forest, X)) is not None:
             passes = every or _passes_over(X, places)
             return with_dropped(self.forest, X, places) if passes else X
         labels = frames.column_names(X)
-        if encoded and len(labels) > width:
-            return X  # it reads further columns as numbers, which they may not be
         if self.forest.column_names is None:
             cut = frames.is_pandas(X) and len(labels) > width
             cut = cut and (every or _passes_over(X, range(width)))

@@ -77,7 +77,11 @@ class LightGBMBoosterSource(Source):
 
     def _unaided(self, X: Any, method: str) -> Any:
         if is_table(X):
-            return self._of_table(X)
+            # of 0 rows, LightGBM has no columns of classes
+            without = self.forest.n_outputs > 1 and not len(X)
+            return None if without else self._of_table(X)
+        if is_pandas(X) and not len(X):
+            raise ValueError("Input data must be 2 dimensional and non empty.")
         if is_pandas(X) and self._categories.lists:
             return prepare_rows(self.forest, X)
         X = _usual(self._validated(X))

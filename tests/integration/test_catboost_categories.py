@@ -431,6 +431,18 @@ def test_frames_whose_names_are_not_alike(fitted):
                 same_bits(fast.predict(rows), expected)
 
 
+def test_columns_behind_the_models_are_passed_over(fitted, tmp_path):
+    model, fast, frame = fitted
+    loaded, wide = saved(fast, tmp_path), frame.assign(more=1.5)
+    swapped = wide[["city", "age", "code", "size", "flag", "more"]]
+    for rows in (wide, wide[:1], swapped, wide.to_numpy(object)):
+        for answers in (fast, loaded):
+            same_bits(answers.predict_proba(rows), model.predict_proba(rows))
+    before = fast.counters()["library"]["calls"]
+    same_bits(fast.predict_raw(swapped), raw_of(model, swapped)[:, 0])
+    assert fast.counters()["library"]["calls"] == before
+
+
 def test_dates_are_left_to_catboost(fitted):
     model, fast, frame = fitted
     dates = frame.assign(size=pd.Timestamp("2020"), age=pd.Timestamp("2020"))

@@ -491,3 +491,21 @@ def test_half_floats_of_arrow_are_refused_as_lightgbm_refuses_them():
     columns = {name: arrow.array(X[:3, 0].astype(np.float16)) for name in "ab"}
     with pytest.raises(lgb.basic.LightGBMError, match="half_float"):
         fast.predict(arrow.table(columns))
+
+
+@pytest.mark.parametrize("of", ["wrapper", "Booster"])
+def test_files_raise_errors_for_no_rows_where_lightgbm_does(of, tmp_path):
+    """It takes no frame without rows; a table of polars has no columns of classes."""
+    pl = pytest.importorskip("polars")
+    frame = pd.DataFrame({"x": x, "shop": pd.Categorical(shop)})
+    model = lgb.LGBMClassifier(n_estimators=2, verbose=-1).fit(frame, shop)
+    fast = plain(model if of == "wrapper" else model.booster_).fit(frame)
+    loaded = saved(fast, tmp_path)
+    for name in ("predict", "predict_proba", "predict_raw"):
+        error = refusal(ValueError, getattr(loaded, name), frame[:0])
+        assert error == refusal(ValueError, getattr(fast, name), frame[:0])
+    plainly, y = frame[["x"]].assign(z=-x), shop
+    fast = plain(lgb.LGBMClassifier(n_estimators=2, verbose=-1).fit(plainly, y))
+    loaded, none = saved(fast.fit(plainly), tmp_path), pl.DataFrame(plainly[:0])
+    assert fast.predict_proba(none).shape == (0,)
+    refusal(SourceNeededError, loaded.predict_proba, none)
