@@ -1,6 +1,7 @@
-"""Reads a model's forest; of a pipeline, that of the last steps that fold into it.
+"""Reads a model: its forest, and an adapter that knows which rows it takes.
 
-The steps before these run in their library.
+Of a pipeline, the forest is that of the last steps that fold into it; those before
+these run in their library.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from skforge.frontends.pipeline import split as splits
 from skforge.frontends.pipeline.transformers import of_first
 from skforge.prediction.given_rows import GivenRows
 from skforge.rows.frames import coded_columns, is_pandas, placed
+from skforge.sources.base import Source
 from skforge.sources.find import read_model, source_of
 
 #: Rows that are tried one by one.
@@ -23,13 +25,14 @@ TRIED = 4
 
 def read_divided(
     model: Any, given: GivenRows
-) -> tuple[Forest, splits.PipelineSplit | None]:
-    """Return a model's forest; of a pipeline, that of the last steps that fold.
+) -> tuple[Source, splits.PipelineSplit | None]:
+    """Return a model's adapter, which has its forest, and how a pipeline is divided.
 
-    Fewer fold if the forest after them does not read the given rows as they arrive.
+    Fewer steps fold if the forest after them does not read the given rows as these
+    arrive.
     """
     if not splits.divides(model):
-        return _placed(read_model(model), given.all), None
+        return source_of(model, _placed(read_model(model), given.all)), None
     why: dict[str, str] = {}
     steps = splits.divided_steps(model)
     names = [name for name, _ in steps]
@@ -47,9 +50,10 @@ def read_divided(
         if forest is not None:
             if not start:  # it gets X itself
                 forest = _placed(forest, given.all)
+            source = source_of(model, forest, start)
             if start is None and not is_pipeline(model):
-                return forest, None
-            return forest, splits.divided(model, start, {**known, **why})
+                return source, None
+            return source, splits.divided(model, start, {**known, **why})
         why = {names[start or 0]: unread}  # that of the last step that fails counts
     raise AssertionError  # the last step by itself is read, or raises
 

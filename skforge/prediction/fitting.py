@@ -51,9 +51,8 @@ def _whole(wrapper: Any, model: Any, given: GivenRows) -> dict[str, Any]:
     start = time.perf_counter()
     reduction, least = wrapper.reduction, wrapper.gpu_min_rows
     # read
-    forest, split = read_divided(model, given)
-    first = None if split is None else split.start
-    source = source_of(model, forest, first)
+    source, split = read_divided(model, given)
+    forest = source.forest
     # choose
     asked = wrapper.schedule, wrapper.batch_sizes, forest, wrapper.target
     choice = choose(*asked, reduction)
@@ -72,6 +71,7 @@ def _whole(wrapper: Any, model: Any, given: GivenRows) -> dict[str, Any]:
     compile_first(module)
     seconds = time.perf_counter() - start
     # compare
+    first = None if split is None else split.start
     predictor = ForestPredictor(module, source, first)
     verify(predictor, given, tags_of(model, forest).input_tags.allow_nan)
     predictor.sample = given.kept()

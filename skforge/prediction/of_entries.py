@@ -169,7 +169,7 @@ class OfEntries(AtDoor):
                 if (scores := known.get("predict_raw")) is not None:
                     known[method] = partial(_answer_of, scores, of_scores)
             return
-        self._direct, self._warning = self.source.facts.direct, self.source.warning
+        self._warning = self.source.warning
         by_members = self.by_members and method != "predict_raw"
         entry = (self._answering if by_members else self._checked_entry)(method)
         if entry is not None and self._direct and not self.arrays_meet(method, entry):
@@ -339,7 +339,7 @@ class OfEntries(AtDoor):
             entry = None
         else:
             self.counters.watch(entry)
-        self._direct, self._warning = source.facts.direct, source.warning
+        self._warning = source.warning
         self.entries["predict_contribs"] = entry
 
 

@@ -117,7 +117,7 @@ class OfRows:
         #: Those that take rows with hashes of categories.
         self._of_hashes: dict[str, Entry] = {}
         #: Whether entries take arrays as users pass them, and what is then warned of.
-        self._direct, self._warning = False, ""
+        self._direct, self._warning = source.facts.direct, ""
         #: By method and class of rows.
         self.known_forms: dict[Any, list[KnownForm]] = {}
         #: Methods known to be offered; see ``fitted.offered``.

@@ -321,7 +321,7 @@ def test_the_inner_steps_are_folded_and_refuse_what_they_refuse(last, step):
 
 def test_a_wrapper_s_own_number_of_columns_is_that_before_the_steps():
     wide = make_pipeline(make_union(PCA(1), pre.FunctionTransformer()), "passthrough")
-    inner = make_pipeline(wide, "passthrough", FOREST).fit(FEW, ABOVE)
+    inner = make_pipeline(wide, "passthrough", clone(FOREST)).fit(FEW, ABOVE)
     model = CalibratedClassifierCV(FrozenEstimator(inner), ensemble=False).fit(
         FEW, ABOVE
     )

@@ -65,10 +65,9 @@ def test_answers_are_the_models_own(name: str) -> None:
     kind = KINDS[name]
     with threadpool_limits(1), joblib.parallel_config("threading"):
         model = kind.fitted()
-        forest, split = read_divided(model, GivenRows(kinds.ROWS[kind.on]))
-        start = split and split.start
-        sources = [(model, source_of(model, forest, start))]
-        if kind.stored and not start:
+        source, split = read_divided(model, GivenRows(kinds.ROWS[kind.on]))
+        forest, sources = source.forest, [(model, source)]
+        if kind.stored and not (split and split.start):
             stored = stored_of(model, forest)
             sources.append((stored, source_of(stored, forest)))
             assert type(sources[1][1]) is type(sources[0][1])
@@ -91,7 +90,7 @@ def test_a_ranker_drops_the_queries_of_every_frame() -> None:
     last, first = rows.assign(qid=1), rows.copy()
     first.insert(0, "qid", 2)
     model = XGBRanker(n_estimators=6, n_jobs=1).fit(last, np.arange(len(rows)) % 3)
-    source = source_of(model, read_divided(model, GivenRows(last))[0])
+    source = read_divided(model, GivenRows(last))[0]
     for frame in (last, first, rows, last[:1]):
         found = answer(source, model, "predict", frame)
         assert found.tobytes() == model.predict(frame).tobytes()
@@ -104,7 +103,7 @@ def test_whole_numbers_that_lightgbm_rounds_are_its_own(least: int) -> None:
         FunctionTransformer(),
         LGBMRegressor(n_jobs=1, verbose=-1, min_child_samples=1, max_bin=500),
     ).fit(X, np.sin(X[:, 0]))
-    source = source_of(model, read_divided(model, GivenRows(X))[0])
+    source = read_divided(model, GivenRows(X))[0]
     found = answer(source, model, "predict", X)
     if least < 2**24:  # float32 has all of them
         assert found.tobytes() == model.predict(X).tobytes()
