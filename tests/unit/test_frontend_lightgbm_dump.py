@@ -70,6 +70,21 @@ def test_infinite_thresholds_are_1e300_in_dumps():
     )
 
 
+@pytest.mark.parametrize("least, most", [(1.0, 1.7e308), (-3e300, -2e300), (0, np.inf)])
+def test_other_thresholds_beyond_1e300_are_lost_in_dumps(least, most):
+    X = np.where(np.arange(200) % 2, least, most).reshape(-1, 1)
+    X[::5] = np.nan
+    params = {"objective": "regression", "num_leaves": 3, "verbose": -1}
+    booster = lgb.train(params, lgb.Dataset(X, np.arange(200) % 2), 2)
+    text = error_of(UnsupportedModelError, load_forest, booster.dump_model())
+    assert text == (
+        "tree 0 tests a feature that had values beyond 1e+300, and LightGBM's JSON "
+        "has no greater thresholds; save the model as text."
+    )
+    found = reference_raw(load_forest(booster.model_to_string().encode()), X)[:, 0]
+    np.testing.assert_array_equal(found, booster.predict(X))
+
+
 def test_rounds_and_trees_of_one_leaf():
     booster, X = train()
     dump = booster.dump_model()

@@ -30,6 +30,8 @@ _MISSING = ("None", "Zero", "NaN")  # in the order of their numbers in texts
 #: Greatest category, and most words of all category sets: a small file could ask for
 #: gigabytes.
 _MAX_CATEGORY, _MAX_WORDS = 1 << 24, 1 << 24
+#: What LightGBM writes for infinity, and for all numbers beyond.
+_LIMIT = 1e300
 
 
 def is_dump(model: object) -> bool:
@@ -51,8 +53,9 @@ def parts_of(document: Any) -> ModelText:
         header["average_output"] = ""
     trees, room = [], _MAX_WORDS
     infos = _typed(document.get("tree_info"), list, "tree_info")
+    beyond = _beyond(document, names)
     for number, tree in enumerate(infos):
-        trees.append(_lines(tree, f"tree {number}", room))
+        trees.append(_lines(tree, f"tree {number}", room, beyond))
         room -= trees[-1]["cat_boundaries"][-1]
     header["feature_infos"] = _infos(document, names)
     lists = document.get("pandas_categorical")
@@ -75,7 +78,22 @@ def _infos(document: Any, names: list[str]) -> str:
     return " ".join(infos)
 
 
-def _lines(tree: Any, where: str, room: int) -> dict[str, Any]:
+def _beyond(document: Any, names: list[str]) -> list[int]:
+    """Return the features that had values beyond the limit in training."""
+    known = document.get("feature_infos")
+    known = known if isinstance(known, dict) else {}
+    infos = [known.get(name) for name in names]
+    return [
+        i
+        for i, info in enumerate(infos)
+        if isinstance(info, dict)
+        and any(
+            info.get(key) in (_LIMIT, -_LIMIT) for key in ("min_value", "max_value")
+        )
+    ]
+
+
+def _lines(tree: Any, where: str, room: int, beyond: list[int]) -> dict[str, Any]:
     _check_keys(tree, _KEYS["tree"], where)
     inner, leaves = _nodes(tree.get("tree_structure"), where)
     if _word(tree.get("num_leaves")) != str(len(leaves)):
@@ -88,8 +106,12 @@ def _lines(tree: Any, where: str, room: int) -> dict[str, Any]:
         threshold = node.get("threshold")
         if not decision & 1:
             number = _number(threshold, where)
-            # LightGBM writes infinity as 1e300
-            infinite = abs(number) == 1e300
+            infinite = abs(number) == _LIMIT
+            if infinite and node.get("split_feature") in beyond:
+                raise UnsupportedModelError(
+                    f"{where} tests a feature that had values beyond {_LIMIT}, and "
+                    "LightGBM's JSON has no greater thresholds; save the model as text."
+                )
             thresholds.append(math.copysign(math.inf, number) if infinite else number)
             continue
         thresholds.append(len(ends) - 1)
