@@ -74,7 +74,8 @@ _HALVES = _HALVES.reorder("q0", "tree", "q1")
 STARTS = (
     *(Schedule(), _blocks(16, "tree"), _HALVES, _HALVES.quantize("p0").quantize("q0")),
     *(tiled_schedule(n, k, c) for n, k, c in [(16, 7, True), (64, 15, False)]),
-    *(tiled_row_schedule(7), lanes_schedule(), bitsliced_schedule(64)),
+    *(tiled_row_schedule(7, codes) for codes in (False, True)),
+    *(lanes_schedule(), bitsliced_schedule(64)),
     _blocks(64, "tree").quantize("b0").tile_nodes(7, "complete").represent("tiles"),
     _blocks(64, "tree").quantize("b0").represent("bitsliced"),
     *(Schedule.preset(name) for name in ("treebeard-row", "small-batch")),

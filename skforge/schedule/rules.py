@@ -196,13 +196,14 @@ def _lanes_problem(nest: Nest, mark: d.Mark) -> Iterator[str]:
             )
     if nest.variable(mark.index).root == "batch":
         return
+    by_values = d.Represent("tiles") in nest.options
     for *outside, _ in nest.paths(mark.index):
         if any(v.root == "tree" for v in outside):
             yield (
                 f"{mark} takes one row through all trees at once; leave the loop over "
                 "trees in one piece."
             )
-        if not outside or outside[-1].mark(d.Quantize) is None:
+        if not (outside and (by_values or outside[-1].mark(d.Quantize))):
             yield (
                 f"{mark} compares the bin codes of one row; mark the loop over rows "
                 "right outside it with quantize."

@@ -303,8 +303,8 @@ class Schedule:
     def vectorize(self, index: str) -> Schedule:
         """Run an innermost loop in SIMD lanes.
 
-        On a loop over rows, each lane walks one row. On a loop over trees, one
-        quantised row passes all trees at once, with ``represent("lanes")`` or
+        On a loop over rows, each lane walks one row. On a loop over trees, one row
+        passes all trees at once, with ``represent("lanes")`` or
         ``represent("tiles")``.
 
         Parameters
@@ -315,8 +315,8 @@ class Schedule:
         Notes
         -----
         Good for: over rows, wide vectors with fast gathers; over trees, few rows.
-        Costs: over rows, lanes wait for their deepest walk; over trees, a search for
-        each used feature.
+        Costs: over rows, lanes wait for their deepest walk; over trees, the search of
+        ``quantize`` for each used feature.
         """
         return self._with(d.Vectorize(index))
 

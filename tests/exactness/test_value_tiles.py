@@ -15,6 +15,7 @@ from skforge.compiler.ir.lir.nodes import (
     Gather,
     If,
     Load,
+    Permute,
     Prefetch,
     Vec,
 )
@@ -22,11 +23,17 @@ from skforge.compiler.ir.lir.walk import statements
 from skforge.compiler.layouts.tiles.tile_rows import value_tests
 from skforge.compiler.target import Target
 from skforge.forest.arrays import Missing
-from skforge.forest.reference import reference_raw
+from skforge.forest.combine import subset
+from skforge.forest.reference import draw_rows, reference_raw
 from skforge.modules.compiled import compile_forest
-from skforge.schedule.families import tiled_schedule
+from skforge.schedule.families import tiled_row_schedule, tiled_schedule
 from skforge.schedule.schedule import Schedule
-from tests.exactness.checks import assert_same_bits, lowered, raw_of
+from tests.exactness.checks import (
+    assert_same_bits,
+    interpreted,
+    lowered,
+    raw_of,
+)
 from tests.exactness.test_tiles import of_features, trained
 
 
@@ -35,7 +42,11 @@ def values(size: int = 7, rows: int = 64) -> Schedule:
 
 
 V4 = Target.x86_64("v4")
-SCHEDULES = (values(7), values(15, 48), values(7, 32).cache("b0"))
+BY_ROW = tiled_row_schedule(7, codes=False)
+SCHEDULES = (
+    *(values(7), values(15, 48), values(7, 32).cache("b0")),
+    *(BY_ROW, tiled_row_schedule(15, codes=False).cache("batch")),
+)
 
 
 def test_blocks_without_missing_values_do_not_ask_for_them() -> None:
@@ -91,6 +102,23 @@ def test_missing_values(kind: Missing, left: bool) -> None:
         assert_same_bits(found, reference_raw(made, rows), (kind, left))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("width", [1, 7, 16, 21, 33, 64, 65])
+def test_single_rows_of_any_width(width: int, dtype: type) -> None:
+    """The last register of a row ends with it; wide rows stay in memory."""
+    made = of_features(width, dtype)
+    rows = draw_rows(made, 9, 1)
+    kernel = lowered(made, BY_ROW, V4)
+    ops = [getattr(s, "op", s) for s in statements(kernel.function.body)]
+    held = 32 // np.dtype(dtype).itemsize * 8
+    assert any(isinstance(o, Permute) for o in ops) == (width <= held)
+    found = raw_of(compile_forest(made, BY_ROW), rows)
+    assert_same_bits(found, reference_raw(made, rows), width)
+    few = subset(made, [0])
+    got = interpreted(few, BY_ROW, rows[:3])
+    assert_same_bits(got, reference_raw(few, rows[:3]), "inside")
+
+
 def test_a_tile_is_one_line_and_its_values_are_loaded_one_by_one() -> None:
     made = of_features(400)
     kernel = lowered(made, values(), V4)
@@ -119,3 +147,4 @@ def test_a_default_may_compare_values_where_there_are_too_many_codes() -> None:
     by_wide = repr(tiled_schedule(128, 7, codes=False))
     assert by_wide in many and by_values not in many and by_codes not in many
     assert by_values in few and by_codes in few
+    assert repr(BY_ROW) in many and repr(BY_ROW) in few

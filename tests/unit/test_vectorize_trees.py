@@ -9,7 +9,7 @@ from skforge.compiler.ir.mir.printer import print_mir
 from skforge.compiler.passes.mir import vectorize_trees
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
-from skforge.schedule.families import lanes_schedule
+from skforge.schedule.families import lanes_schedule, tiled_row_schedule
 from skforge.schedule.schedule import Schedule
 from tests.exactness.forests import drawn
 from tests.mir_stages import stages_of
@@ -17,6 +17,7 @@ from tests.mir_stages import stages_of
 BEFORE, AFTER = "legalize-reductions", "vectorize-trees"
 SCHEDULES = {
     "default": lanes_schedule(),
+    "values": tiled_row_schedule(7, codes=False),
     "blocks": Schedule().tile("batch", "b0", "b1", 8).parallel("b0").quantize("b1")
     .vectorize("tree").represent("lanes"),
     "parts": Schedule().split("batch", "s0", "s1", 3).quantize("s0").quantize("s1")

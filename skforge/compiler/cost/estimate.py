@@ -28,6 +28,7 @@ from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.layouts.lanes import lane_pairs
 from skforge.compiler.layouts.lanes.lane_levels import IN_FLIGHT
 from skforge.compiler.layouts.lanes.lanes import LanesCost
+from skforge.compiler.layouts.tiles.tiled_trees import STREAMED_BYTES
 from skforge.compiler.target import Target
 from skforge.forest.forest import Forest
 from skforge.schedule.schedule import Schedule
@@ -52,19 +53,18 @@ ON_AVX2 = {
     "tiles": FAR_CODES,
 }
 
-#: Ways to pass rows through trees; "values" are tiles that compare values, "rows" and
-#: "trees" are walks with rows or trees in flight.
-KernelKind: TypeAlias = Literal[
-    "bitsliced",
-    "lanes",
-    "pairs",
-    "pieces",
-    "tiles",
-    "values",
-    "tile-row",
-    "rows",
-    "trees",
-]
+#: Ways to pass rows through trees; "values" are tiles that compare values, for single
+#: rows "value-row"; "rows" and "trees" are walks with rows or trees in flight.
+KernelKind: TypeAlias = (
+    Literal["bitsliced", "lanes", "pairs", "pieces", "rows", "trees"]
+    | Literal["tiles", "values", "tile-row", "value-row"]
+)
+
+#: Tiles without and with codes, for blocks of rows and for single ones.
+TILES: tuple[tuple[KernelKind, KernelKind], ...] = (
+    ("values", "tiles"),
+    ("value-row", "tile-row"),
+)
 
 WALKS: tuple[KernelKind, ...] = "rows", "trees"
 
@@ -137,8 +137,7 @@ def plan_of(schedule: Schedule) -> ScheduleSizes | None:
         case "bitsliced" | "pieces":
             kind = layout
         case "tiles":
-            by_row = fact["vector_trees"] > 0
-            kind = "tile-row" if by_row else "tiles" if fact["codes"] else "values"
+            kind = TILES[fact["vector_trees"] > 0][fact["codes"] > 0]
         case "other":
             return None
         case _:
@@ -245,9 +244,10 @@ class Work:
 #: Of deep forests on an EPYC Turin (32 MB), those of 8, 13 and 24 MB took 1.4, 1.9 and
 #: 2.5 times as long, row by row, as L3 alone explains; one of 3 MB took 1.0.
 #: The third are ns of a scattered line beside one in order, with AVX2 only (Zen 3), and
-#: the last the part of them that prefetching tiles ahead hides (Zen 4, 800,000 nodes:
+#: the fourth the part of them that prefetching tiles ahead hides (Zen 4, 800,000 nodes:
 #: 1,024 and 4,096 rows take .5 to .8 of what the whole explains).
-L3_SHARE, MEMORY, SCATTERED, AHEAD = 6, 4.0, 15.0, 0.5
+#: The last is what a line takes that single rows prefetch to L2, beside others.
+L3_SHARE, MEMORY, SCATTERED, AHEAD, TO_L2 = 6, 4.0, 15.0, 0.5, 0.7
 
 
 def _streamed(size: float | Counts, cache: int) -> float | Counts:
@@ -372,7 +372,9 @@ def _in_lanes(w: Work, c: LanesCost, rest: Reach, calls: Counts, test: str) -> T
 def tile_row(w: Work) -> Terms:
     f, m = w.forest, w.machine
     counts = f.four if w.plan.levels >= 4 else f.three
+    counts = f.value_rows if w.plan.kind == "value-row" else counts
     tiles, line = counts.visits, w.line(w.met(counts.lines), counts.lines.size)
+    line = line * (TO_L2 if counts.lines.size >= STREAMED_BYTES else 1)
     narrow = not w.target.has_mask_registers
     groups = -(-f.trees // 16)
     return {
@@ -386,6 +388,7 @@ def tile_row(w: Work) -> Terms:
         "narrow_tile": narrow * w.n * tiles * f.trees * m.permute,
         "wait": w.n * tiles * f.trees * line,
         "far_code": w.n * f.trees * _far_codes(w, counts),
+        "load": (not f.row_fits) * w.n * tiles * f.trees * 7 * m.scalar,
     }
 
 
@@ -543,6 +546,7 @@ TERMS: dict[KernelKind, Callable[[Work], Terms]] = {
     "tiles": tiles,
     "values": values,
     "tile-row": tile_row,
+    "value-row": tile_row,
     "rows": rows,
     "trees": trees,
 }

@@ -117,6 +117,8 @@ def candidates(forest: Forest | ForestShape, target: Target) -> list[Schedule]:
         allowed.append(families.pairs_schedule())
     if counts.allows_tile_rows:
         allowed += [families.tiled_row_schedule(nodes) for nodes in (7, 15)]
+    if counts.allows_value_rows:
+        allowed.append(families.tiled_row_schedule(7, codes=False))
     if counts.allows_tiles:
         allowed += [families.tiled_schedule(rows, nodes) for rows, nodes in TILE_BLOCKS]
     if counts.allows_pieces:

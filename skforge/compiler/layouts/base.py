@@ -249,7 +249,7 @@ class RowLayout(AnyLayout):
 
     @abstractmethod
     def quantize(self, b: Builder, row: RowAt, model: Model) -> RowCode:
-        """Compute the codes of a row; return the row's code."""
+        """Compute the codes of a row, if it has any; return the row's code."""
 
 
 #: Makes the code of a block of rows.

@@ -142,7 +142,7 @@ class Lowering:
                 else:
                     self._block.take_trees(self.k.affine(trees.start))
             case mir.TakeRows(rows=rows):
-                self._evaluate(rows)
+                self._take_rows(rows)
             case mir.QuantizeRows():
                 self._quantize_rows(stmt)
             case mir.StoreRows(source=source, rows=rows):
@@ -420,18 +420,22 @@ class Lowering:
         self._block = layout.evaluate(k.b, block, k.model_buffer)
         self._block.writes_to(k.result)
 
+    def _take_rows(self, rows: mir.Range) -> None:
+        k = self.k
+        if not isinstance(k.layout, layouts.RowLayout):
+            self._evaluate(rows)
+            return
+        row = RowAt(k.rows, k.affine(rows.start) * k.row_stride)
+        if self._of_rows is None:
+            self._row = k.layout.quantize(b, row, k.model_buffer)
+        else:
+            code, number = self._of_rows
+            code.evaluate(row, number)
+
     def _quantize_rows(self, stmt: mir.QuantizeRows) -> None:
         k = self.k
-        if isinstance(k.layout, BlockLayout):
-            self._evaluate(stmt.rows)
-            return
-        if isinstance(k.layout, layouts.RowLayout):
-            row = RowAt(k.rows, k.affine(stmt.rows.start) * k.row_stride)
-            if self._of_rows is None:
-                self._row = k.layout.quantize(b, row, k.model_buffer)
-            else:
-                code, number = self._of_rows
-                code.evaluate(row, number)
+        if isinstance(k.layout, (BlockLayout, layouts.RowLayout)):
+            self._take_rows(stmt.rows)
             return
         table = k.hir.codes
         assert table is not None

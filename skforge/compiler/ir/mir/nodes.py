@@ -435,7 +435,10 @@ class CacheRows:
 
 @dataclass(frozen=True, slots=True)
 class TakeRows:
-    """Begin a block of rows whose predicates are evaluated tile by tile of trees."""
+    """Begin a block of rows whose predicates are evaluated tile by tile of trees.
+
+    Or one row, which passes all trees at once without codes.
+    """
 
     rows: Range
 

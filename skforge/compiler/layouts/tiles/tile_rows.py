@@ -9,7 +9,8 @@ from functools import partial
 import numpy as np
 
 from skforge._typing import Array
-from skforge.compiler.binning.rules import BlockRows
+from skforge.compiler.binning.buckets import ROW_REGISTERS
+from skforge.compiler.binning.rules import BlockRows, RowAt
 from skforge.compiler.binning.transpose import ColumnTile, tile_starts
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import b
@@ -146,10 +147,25 @@ class CodesOfBlock(Codes):
         return self.behind_top(item)
 
 
-class CodesOfRow(Codes):
-    """The codes of one row, which stay in registers: the lists hold trees."""
+class OfTrees(TileRows):
+    """One row: the lists hold trees."""
 
     fetches = "first"
+
+    def tile(self, tree: Value, number: Value, first: Value) -> Value:
+        offset = self.walks.tile_offset[tree]
+        return number * self.t.stride + offset
+
+    def padded(self, name: str, of_trees: Array, leaf: int = 0) -> Buffer:
+        """Pad to a multiple of 16 trees with single leaves, which are never read."""
+        of_trees = of_trees.reshape(len(of_trees), -1)
+        spare = [(0, self.walks.block - len(of_trees)), (0, 0)]
+        padded = np.pad(of_trees, spare, constant_values=leaf)
+        return self.walks.model(f"row_{name}", padded.reshape(-1))
+
+
+class CodesOfRow(OfTrees, Codes):
+    """The codes of one row, which stay in registers."""
 
     def __init__(self, walks: TileWalks, encoded: tuple[Buffer, Value]) -> None:
         super().__init__(walks)
@@ -160,17 +176,13 @@ class CodesOfRow(Codes):
         registers = [codes[k, self.vec] for k in places]
         return lambda tree: registers
 
-    def tile(self, tree: Value, number: Value, first: Value) -> Value:
-        offset = self.walks.tile_offset[tree]
-        return number * self.t.stride + offset
-
     def compare_top(self, tree: Value, n: Value) -> Callable[[Value, Value], Value]:
         walks, trees = self.walks, self.t
-        columns = self._padded("top_column", trees.top_column.astype(np.uint8))
-        ranks = self._padded("top_rank", trees.top_rank)
+        columns = self.padded("top_column", trees.top_column.astype(np.uint8))
+        ranks = self.padded("top_rank", trees.top_rank)
         if trees.top_marked is not None:
-            equals = self._padded("top_equal", trees.marked_bits)
-        items = self._padded("top_item", trees.top_item, 1)
+            equals = self.padded("top_equal", trees.marked_bits)
+        items = self.padded("top_item", trees.top_item, 1)
         with b.loop(0, n, UNROLL, hint="tree") as t:
             for u in range(UNROLL):
                 of_tree = (t + u) * (self.registers * LANES)
@@ -190,13 +202,6 @@ class CodesOfRow(Codes):
             return items[b.bitcast(at, I32)]
 
         return self.behind_top(item)
-
-    def _padded(self, name: str, of_trees: Array, leaf: int = 0) -> Buffer:
-        """Pad to a multiple of 16 trees with single leaves, which are never read."""
-        of_trees = of_trees.reshape(len(of_trees), -1)
-        spare = [(0, self.walks.block - len(of_trees)), (0, 0)]
-        padded = np.pad(of_trees, spare, constant_values=leaf)
-        return self.walks.model(f"row_{name}", padded.reshape(-1))
 
 
 #: Above this many features, transposing rows costs more than it saves.
@@ -276,7 +281,7 @@ class ValuesOfBlock(TileRows):
 
     def take(self, rows: BlockRows, left: Value) -> None:
         walks = self.walks
-        self._rows, self._last = rows, left - 1
+        self._block, self._rows, self._last = rows, rows.rows, left - 1
         if not self.t.top_levels:
             return
         self._seen = b.local("missing_seen", U32)
@@ -328,17 +333,60 @@ class ValuesOfBlock(TileRows):
 
         return lambda r, row: behind(r, 1)
 
+    def values_of(self, tile: Value, row: Value) -> Value:
+        """Return the values that a tile compares; slot 0 is unused."""
+        start = (self._block.first + row.min(self._last)) * self._block.stride
+        return self._loaded(tile, start)
+
+    def _loaded(self, tile: Value, start: Value) -> Value:
+        first, slots = tile + self.t.column_at, range(1, 1 << self.t.levels)
+        places = [self.walks.tiles[first + 2 * k, U16] for k in slots]
+        values = [self._rows[start + place.to(I64)] for place in places]
+        return b.pack([values[0], *values])
+
     def passed(self, tile: Value, row: Value) -> Value:
         t, rows, slots = self.t, self._rows, 1 << self.t.levels
         tiles, rules = self.walks.tiles, self.walks.rules
-        start = (rows.first + row.min(self._last)) * rows.stride
-        places = [tiles[tile + (t.column_at + 2 * k), U16] for k in range(1, slots)]
-        values = [rows.rows[start + place.to(I64)] for place in places]
-        x = b.pack([values[0], *values])  # slot 0 is unused
+        x = self.values_of(tile, row)
         x = rules.nan_if_missing(x, self._missing)
-        threshold = tiles[tile, Vec(rows.rows.element, slots)]
+        threshold = tiles[tile, Vec(rows.element, slots)]
         bits = b.mask_bits(rules.goes_right(x, threshold), U16)
         if self._asks:
             right = tiles[tile + t.column_at, U16]
             bits = bits | b.mask_bits(b.is_nan(x), U16) & right
         return bits
+
+
+class ValuesOfRow(OfTrees, ValuesOfBlock):
+    """The values of one row, in registers if they fit; tiles begin at the root."""
+
+    def __init__(self, walks: TileWalks, row: RowAt) -> None:
+        super().__init__(walks)
+        self._rows, self._start = row.rows, row.start
+        n = walks.tiling.target.vector_bits // (8 * row.rows.element.bytes)
+        fits = walks.rules.forest.n_features <= ROW_REGISTERS * n
+        self._registers = self._loaded_row(n) if fits else []
+
+    def _loaded_row(self, n: int) -> list[Value]:
+        """Return a power of two of registers, of which the last ends with the row."""
+        width, vec = self.walks.rules.forest.n_features, Vec(self._rows.element, n)
+        if width < n:
+            values = [self._rows[self._start + k] for k in range(width)]
+            return [b.pack(values + values[-1:] * (n - width))]
+        whole = [self._rows[self._start + k, vec] for k in range(0, width - n + 1, n)]
+        if rest := width % n:
+            last = self._rows[self._start + (width - n), vec]
+            lanes = [min(k + n - rest, n - 1) for k in range(n)]
+            whole.append(b.shuffle(last, last, lanes))
+        return whole + whole[-1:] * ((1 << (len(whole) - 1).bit_length()) - len(whole))
+
+    def compare_top(self, tree: Value, n: Value) -> Callable[[Value, Value], Value]:
+        items = self.padded("top_item", self.t.top_item, 1)
+        return lambda t, trees: items[t, self.walks.entries]
+
+    def values_of(self, tile: Value, row: Value) -> Value:
+        if not self._registers:
+            return self._loaded(tile, self._start)
+        place = self.walks.tiles[tile + self.t.column_at, Vec(U16, 1 << self.t.levels)]
+        index = place.to(U32 if self._rows.element.bytes == 4 else I64)
+        return b.permute(self._registers, index)

@@ -13,6 +13,7 @@ tiles. Leaves are recorded by tree and then added in model order.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -29,6 +30,7 @@ from skforge.compiler.layouts.blocks import block_sums
 from skforge.compiler.layouts.tiles import tile_layout, tile_rows
 from skforge.compiler.layouts.tiles.tiled_trees import (
     BlockWalks,
+    TileRows,
     TileWalks,
     cache_level,
 )
@@ -44,11 +46,10 @@ class RowWalks(layouts.RowCode):
         self,
         rules: ReadingRules,
         tiling: block_sums.Tiling[tile_layout.TiledTrees],
-        encoded: tuple[Buffer, Value],
+        rows: Callable[[TileWalks], TileRows],
     ) -> None:
         self._model, self.tiling = rules.model, tiling
         self._n = -(-len(tiling.trees.top_item) // block_sums.GROUP) * block_sums.GROUP
-        rows = partial(tile_rows.CodesOfRow, encoded=encoded)
         self._walks = TileWalks(rules, tiling, self._n, rows)
 
     def add_trees(self, sums: Buffer, first: Value) -> None:
@@ -93,8 +94,13 @@ class RowTiles(layouts.RowLayout):
     def quantize(self, b: Builder, row: RowAt, model: Model) -> layouts.RowCode:
         hir, single = self.tiling.hir, b.const(1)
         rules = ReadingRules(hir.forest, hir.comparison, model)
+        if hir.codes is None:
+            values = partial(tile_rows.ValuesOfRow, row=row)
+            return RowWalks(rules, self.tiling, values)
         rows = BlockRows(row.rows, single, single, row.start, hir.forest.n_features)
-        return RowWalks(rules, self.tiling, self.tiling.encode(rules, rows, single, 1))
+        encoded = self.tiling.encode(rules, rows, single, 1)
+        codes = partial(tile_rows.CodesOfRow, encoded=encoded)
+        return RowWalks(rules, self.tiling, codes)
 
 
 #: Most columns of codes: a byte numbers the columns of two copies.
@@ -113,6 +119,8 @@ def tiles_of(
 ) -> block_sums.Tiling[tile_layout.TiledTrees]:
     levels = LEVELS[hir.nest.tile_nodes]
     top = tile_layout.top_levels(hir.forest, levels, target)
+    if hir.codes is None and vectorizes_trees(hir.nest.loops):
+        top = 0
     narrow = not target.has_mask_registers
 
     def lay_out() -> tuple[

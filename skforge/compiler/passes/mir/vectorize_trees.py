@@ -18,6 +18,8 @@ After, the tree loop is one block, whose sums keep the tree order::
         t = get_tree(tree)
         p = walk_decision_tree([t], [batch]) using %codes
         reduce(result[batch], p)
+
+Without ``quantize``, ``take_rows(batch)`` stands for the codes.
 """
 
 from __future__ import annotations
@@ -66,8 +68,10 @@ def _rewrite(loop: mir.Loop, inside: list[mir.Loop]) -> mir.Loop:
             "reorder_trees and loops that take several rows."
         )
 
+    codes = CODES if loop.has(Quantize) else None
+
     def walk(op: mir.WalkDecisionTree) -> mir.WalkDecisionTree:
-        return replace(op, using=CODES, block=True)
+        return replace(op, using=codes, block=True)
 
     block = replace(
         tree,
@@ -80,8 +84,9 @@ def _rewrite(loop: mir.Loop, inside: list[mir.Loop]) -> mir.Loop:
         for stmt in tree.body
         if isinstance(stmt, mir.Let) and isinstance(stmt.op, mir.WalkDecisionTree)
     )
-    codes = mir.QuantizeRows(CODES, mir.Range(row, (mir.Bound(1),)), 1)
+    rows = mir.Range(row, (mir.Bound(1),))
+    take = mir.QuantizeRows(codes, rows, 1) if codes else mir.TakeRows(rows)
     body: list[mir.Stmt] = []
     for stmt in loop.body:
-        body += [codes, block] if stmt is tree else [stmt]
+        body += [take, block] if stmt is tree else [stmt]
     return replace(loop, body=tuple(body), marks=loop.without(Quantize))
