@@ -186,6 +186,8 @@ def kinds(problem: Problem) -> list[dict[str, Any]]:
     n = problem.n_rows
     hops = "unroll" if problem.shape.max_depth <= 10 else "peel"
     block = next((b for b in (64, 128, 256, 512) if b >= n), 512)
+    counts = counted(problem.shape, problem.target)
+    codes = counts.allows_tile_rows
     points = {
         "bitsliced": cpu_point("bitsliced", block=block),
         "tiles": cpu_point("tiles", block=512, node_tile=15),
@@ -193,11 +195,10 @@ def kinds(problem: Problem) -> list[dict[str, Any]]:
         "values": cpu_point("tiles", block=256, node_tile=7, codes=False),
         "lanes": cpu_point("lanes"),
         "pairs": cpu_point("pairs"),
-        "tile-row": cpu_point("tile-row", node_tile=15),
+        "tile-row": cpu_point("tile-row", node_tile=15 if codes else 7, codes=codes),
         "rows": cpu_point("rows", block=0 if n < 64 else 64, hops=hops, in_flight=16),
         "trees": cpu_point("trees", hops=hops, in_flight=20),
     }
-    counts = counted(problem.shape, problem.target)
     few = ["lanes", "tile-row", "trees", "rows"]
     if n >= 4 and counts.pairs is not None:
         few.insert(0, "pairs")

@@ -96,7 +96,8 @@ CPU: dict[str, tuple[Any, ...]] = {
 
 
 def _has_blocks(walk: str, block: int, codes: bool, prefetch: bool) -> bool:
-    return block > 0 or not (codes or (prefetch and walk != "trees"))
+    single = walk == "tile-row"
+    return block > 0 or single or not (codes or (prefetch and walk != "trees"))
 
 
 def _tiles_hop(node_tile: int, hops: str) -> bool:
@@ -104,7 +105,7 @@ def _tiles_hop(node_tile: int, hops: str) -> bool:
 
 
 def _tiles_compare(walk: str, node_tile: int, codes: bool) -> bool:
-    return walk == "tiles" or node_tile == 1 or not codes
+    return walk in ("tiles", "tile-row") or node_tile == 1 or not codes
 
 
 def _stores_tiles(node_tile: int, layout: str) -> bool:
@@ -168,7 +169,7 @@ def cpu_schedule(point: Point, shape: ForestShape) -> Schedule:
         case "pieces":
             return families.pieces_schedule(point["block"])
         case "tile-row":
-            return families.tiled_row_schedule(point["node_tile"])
+            return families.tiled_row_schedule(point["node_tile"], point["codes"])
         case "trees":
             walks, fetch = point["in_flight"], point["prefetch"]
             schedule = families.trees_in_flight(walks, point["block"], fetch)
