@@ -82,20 +82,29 @@ def pytest_sessionstart() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _compiled_once() -> None:
+def _compiled_once(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """Keep objects for tests that begin with an empty cache: many compile the same."""
     from skforge.engine.cpu import code, jit
+    from skforge.runtime.object_cache import key_of
 
     compiled = jit.object_of
-
-    @lru_cache(maxsize=64)
-    def kept(texts: tuple[str, ...], facts: tuple[str, ...], target: Any) -> Any:
-        return compiled(texts, target)
+    own = tmp_path_factory.getbasetemp()  # of the processes of xdist, side by side
+    folder = (own.parent if hasattr(request.config, "workerinput") else own) / "objects"
+    folder.mkdir(exist_ok=True)
 
     def object_of(sources: Any, target: Any) -> tuple[list[str], bytes]:
-        texts, _ = jit._texts(sources, target)
-        names, binary = kept((*texts,), code.code_facts(target), target)
-        return [*names], binary
+        texts, names = jit._texts(sources, target)
+        kept = folder / key_of((*code.code_facts(target), *texts))
+        with suppress(OSError):
+            return names, kept.read_bytes()
+        _, binary = compiled(texts, target)
+        with suppress(OSError), tempfile.NamedTemporaryFile(dir=folder) as file:
+            file.write(binary)
+            file.flush()
+            os.link(file.name, kept)  # which is whole for whom sees it
+        return names, binary
 
     jit.object_of = object_of
 
@@ -226,6 +235,12 @@ def pytest_collection_finish() -> None:
     They are 600,000 objects, 0.4 s each time: 6 % of the time of all tests.
     """
     gc.collect()
+    gc.freeze()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure() -> None:
+    """Keep pytest and Python from collecting again what pytest just did."""
     gc.freeze()
 
 
