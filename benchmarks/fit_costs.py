@@ -37,7 +37,8 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.sparse import csr_matrix
 
-from skforge.compiler.cost.estimate import COEFFICIENTS, CostEstimate, plan_of
+from skforge.compiler.cost.coefficients import COEFFICIENTS
+from skforge.compiler.cost.estimate import CostEstimate, plan_of
 from skforge.compiler.cost.profile import MachineProfile
 from skforge.compiler.defaults.cpu import candidates, few_rows
 from skforge.compiler.defaults.walks import walking_schedules

@@ -9,16 +9,18 @@ import pytest
 
 from skforge.compiler.backend import backend_of
 from skforge.compiler.binning.search import Registers
-from skforge.compiler.cost.counts import ForestCounts, counted
-from skforge.compiler.cost.estimate import (
+from skforge.compiler.cost.coefficients import (
     COEFFICIENTS,
-    L3_SHARE,
     ON_ARM,
     ON_AVX2,
+    WITHOUT_MASKS,
+)
+from skforge.compiler.cost.counts import ForestCounts, counted
+from skforge.compiler.cost.estimate import (
+    L3_SHARE,
     SCATTERED,
     TERMS,
     TO_L2,
-    WITHOUT_MASKS,
     CostEstimate,
     plan_of,
 )
