@@ -70,7 +70,7 @@ def test_infinite_thresholds_are_1e300_in_dumps():
     )
 
 
-@pytest.mark.parametrize("least, most", [(1.0, 1.7e308), (-3e300, -2e300), (0, np.inf)])
+@pytest.mark.parametrize("least, most", [(1.0, 1.7e308), (-3e300, -2e300)])
 def test_other_thresholds_beyond_1e300_are_lost_in_dumps(least, most):
     X = np.where(np.arange(200) % 2, least, most).reshape(-1, 1)
     X[::5] = np.nan
