@@ -290,9 +290,9 @@ def _arithmetic(operation: str, kinds: tuple[str, ...], to: str = "") -> Any:
     def of(trace: _Trace, at: NodeAttributes, *inputs: Any) -> Array:
         arrays = _same(trace, kinds, *inputs)
         dtype = to or dtype_of(arrays[0])
-        if len(arrays) < 2:
-            return trace.each(operation, dtype, *arrays)
-        return reduce(partial(trace.each, operation, dtype), arrays)
+        if len(arrays) > 1 or operation == "add":  # a Sum may have one input
+            return reduce(partial(trace.each, operation, dtype), arrays)
+        return trace.each(operation, dtype, *arrays)
 
     return of
 

@@ -293,6 +293,7 @@ def test_what_arrays_alone_compute(name):
 MODELS = {
     "sigmoid": lambda tree: CalibratedClassifierCV(tree, cv=2),
     "isotonic": lambda tree: CalibratedClassifierCV(tree, cv=2, method="isotonic"),
+    "one sigmoid": lambda tree: CalibratedClassifierCV(tree, cv=2, ensemble=False),
     "bags": lambda tree: BaggingClassifier(tree, 5, random_state=0),
     "samme": lambda tree: AdaBoostClassifier(tree, n_estimators=4, random_state=0),
 }
