@@ -67,8 +67,8 @@ def _check_labels(spec: AnswerSpec, labels: Any) -> None:
         if 1 < len(names) < classes:  # LightGBM gives one label two columns
             raise InvalidModelError(
                 f"classes_ has {len(names)} labels, and the trees tell {classes} "
-                "classes apart: the model was changed after training. Put the labels "
-                "back."
+                "classes apart: the model was changed after training, or LightGBM's "
+                "num_class= is greater. Put the labels back, or train it again."
             )
 
 

@@ -82,8 +82,8 @@ def test_a_model_whose_booster_is_gone_is_not_fitted():
             "This LGBMClassifier is not fitted; call fit before load_forest."
         )
         assert message(lambda c=call: c(xgb.Booster()), InvalidModelError) == (
-            "XGBoost cannot save this Booster, so it is empty: train it, or call its "
-            "load_model."
+            "XGBoost cannot save this Booster, so it is empty, or its base_score does "
+            "not fit: train it, or call its load_model."
         )
 
 
@@ -435,9 +435,15 @@ def test_a_classifier_with_fewer_labels_than_classes(kind):
     numbers = np.arange(60.0).reshape(-1, 1)
     model = kind(max_depth=2, random_state=0).fit(numbers, np.arange(60) // 20)
     model.classes_ = model.classes_[:2]
+    few = lgb.LGBMClassifier(objective="multiclass", num_class=3, verbose=-1)
+    few.fit(numbers, np.arange(60) // 30)
+    assert "num_class= is greater" in message(
+        lambda: plain(few).fit(numbers), InvalidModelError
+    )
     rows = numbers[:20]  # of the first class, for which scikit-learn has a label
     assert (model.predict(rows) == 0).all()
     assert message(lambda: plain(model).fit(rows), InvalidModelError) == (
         "classes_ has 2 labels, and the trees tell 3 classes apart: the model was "
-        "changed after training. Put the labels back."
+        "changed after training, or LightGBM's num_class= is greater. Put the labels "
+        "back, or train it again."
     )

@@ -467,8 +467,8 @@ def _document(booster: Any) -> Any:
         return _ubjson.loads(bytes(booster.save_raw("ubj")))
     except ValueError as error:  # XGBoostError
         raise InvalidModelError(
-            "XGBoost cannot save this Booster, so it is empty: train it, or call its "
-            "load_model."
+            "XGBoost cannot save this Booster, so it is empty, or its base_score does "
+            "not fit: train it, or call its load_model."
         ) from error
 
 
