@@ -119,6 +119,18 @@ def test_single_rows_of_any_width(width: int, dtype: type) -> None:
     assert_same_bits(got, reference_raw(few, rows[:3]), "inside")
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("level", ["v2", "v3"])
+def test_registers_that_are_narrower_than_a_tile(level: str, dtype: type) -> None:
+    made, target = of_features(5, dtype), Target.x86_64(level)
+    rows = draw_rows(made, 30, 1)
+    raw = reference_raw(made, rows)
+    for size in (7, 15):
+        by_row = tiled_row_schedule(size, codes=False)
+        found = raw_of(compile_forest(made, by_row, target=target), rows)
+        assert_same_bits(found, raw, size)
+
+
 def test_a_tile_is_one_line_and_its_values_are_loaded_one_by_one() -> None:
     made = of_features(400)
     kernel = lowered(made, values(), V4)

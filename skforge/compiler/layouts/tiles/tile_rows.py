@@ -365,7 +365,9 @@ class ValuesOfRow(OfTrees, ValuesOfBlock):
         self._rows, self._start = row.rows, row.start
         n = walks.tiling.target.vector_bits // (8 * row.rows.element.bytes)
         fits = walks.rules.forest.n_features <= ROW_REGISTERS * n
-        self._registers = self._loaded_row(n) if fits else []
+        # a register is permuted by as many places as it has, at most
+        whole = n >= 1 << self.t.levels
+        self._registers = self._loaded_row(n) if fits and whole else []
 
     def _loaded_row(self, n: int) -> list[Value]:
         """Return a power of two of registers, of which the last ends with the row."""
