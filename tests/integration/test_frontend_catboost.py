@@ -140,6 +140,17 @@ def test_answers_of_each_loss_from_models_files_and_plain_data(name, tmp_path):
         same_bits(getattr(fast, method)(X), getattr(model, method)(X))
 
 
+@pytest.mark.parametrize("suffix", ["json", "cbm"])
+def test_names_of_targets_are_no_labels_of_files(suffix, tmp_path):
+    X, signal = make_rows()
+    how = {"loss_function": "MultiLogloss", "class_names": [5, 0, 1]}
+    model = train("Classifier", X, several(signal), **how)
+    model.save_model(tmp_path / "model", format=suffix)
+    found, expected = plain(tmp_path / "model").fit(X).predict(X), model.predict(X)
+    same_bits(found, expected)
+    assert found.strides == expected.strides
+
+
 @pytest.mark.parametrize("name", ["Logloss", "MultiClass", "MultiLogloss"])
 def test_exports_choose_classes_as_integers(name, tmp_path):
     kind, loss, target = LOSSES[name]

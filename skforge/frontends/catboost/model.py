@@ -157,8 +157,9 @@ def load_bytes(data: bytes, iteration_range: checks.IntRange | None = None) -> F
     contents = _all_classes(contents)
     loss = _loss(contents)
     if "class_params" in contents.info or loss.startswith((*_CLASSES, *_MULTILABEL)):
-        answers = *_classifier(contents), _labels(contents)
-        return _forest(contents, iteration_range, *answers)
+        outputs, task = _classifier(contents)
+        labels = _labels(contents) if outputs.named else ()
+        return _forest(contents, iteration_range, outputs, task, labels)
     kind = "RMSEWithUncertainty" if loss == "RMSEWithUncertainty" else "RawFormulaVal"
     kind = "Exponent" if loss in ("Poisson", "Tweedie") else kind
     task: Task = "ranking" if loss.startswith(_RANKING) else "regression"
