@@ -124,11 +124,10 @@ def floors(
             )
             made["buckets"] = floor(2 * f.trees * full, "counts and rows stored", 1)
             made["sums"] = stored
-        case "tiles" | "values" | "tile-row":
-            row = plan.kind == "tile-row"
+        case "tiles" | "values" | "tile-row" | "value-row":
+            row = plan.kind in ("tile-row", "value-row")
             made["codes"] = codes(f.code_columns if row else f.code_searches / lanes)
-            counts = f.four if plan.levels >= 4 else f.three
-            counts = f.values if plan.kind == "values" else counts
+            counts = f.tiles_of(plan.kind, plan.levels)
             each, tests = "compares and shuffles", 2 * f.trees * (1 if row else full)
             made["top"] = floor(tests, f"{each} of tops", 2)
             made["tiles"] = floor(counts.visits * tests, f"{each} of tiles", 2)

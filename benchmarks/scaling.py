@@ -85,9 +85,8 @@ def table_bytes(estimate: CostEstimate, plan: ScheduleSizes) -> int:
             size = f.lanes.size + f.leaves.size
         case "pieces":
             size = 16 * f.inner_nodes + f.leaves.size
-        case "tiles" | "tile-row" | "values":
-            by_levels = f.four if plan.levels >= 4 else f.three
-            tiles = f.values if plan.kind == "values" else by_levels
+        case "tiles" | "tile-row" | "values" | "value-row":
+            tiles = f.tiles_of(plan.kind, plan.levels)
             size = tiles.lines.size + tiles.tops + f.leaves.size
         case _:
             size = f.walked.size

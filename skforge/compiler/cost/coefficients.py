@@ -13,14 +13,12 @@ COEFFICIENTS: dict[str, dict[str, float]] = json.loads(_FITTED)["coefficients"]
 #: Those of Arm, by counted instructions of six forests, since nobody timed any: NEON
 #: cannot make bits of a vector's answers at once, and no operand is in memory. Those of
 #: AVX2, where steps below lanes take longer than in the fit, and more so if nodes and
-#: leaves outgrow L2 together (five forests, Zen 4: .18 to .85), where 16 registers do
-#: not hold more than 64 codes (Zen 3), and where walks ask sets without mask registers
-#: (8 rows of one tree of LightGBM, Zen 4: .56 of the time with AVX-512).
+#: leaves outgrow L2 together (five forests, Zen 4: .18 to .85), and where 16 registers
+#: do not hold more than 64 codes (Zen 3).
 ON_ARM = {"bitsliced": {"compare": 0.93, "load": 5.0}, "trees": {"hop": 8.0}}
 FAR_CODES = {"far_code": 14.0}
 ON_AVX2 = {
     "lanes": {"hop": 9.0, "far_hop": 0.3},
-    "rows": {"set": 7.0},
     "tile-row": FAR_CODES,
     "tiles": FAR_CODES,
 }

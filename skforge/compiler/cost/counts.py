@@ -229,6 +229,11 @@ class ForestCounts(ForestShape):
         self._allows_any_tiles = permutes and forest.n_predicates > 0
         self.allows_lanes = self.lanes.search < float("inf")
 
+    def tiles_of(self, kind: str, levels: int) -> TileCounts:
+        """Return the tiles of a kind of kernel, of so many levels if they have codes."""
+        by_value = {"values": self.values, "value-row": self.value_rows}
+        return by_value.get(kind) or (self.four if levels >= 4 else self.three)
+
     def bit_tests(self, trees: int) -> BitTests:
         """Count the predicates of tiles of so many trees; 0: those of all at once."""
         if trees >= self.n_trees:

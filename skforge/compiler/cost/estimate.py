@@ -256,7 +256,7 @@ PLANE, VECTOR_PLANE = 60, 430
 def bitsliced(w: Work) -> Terms:
     f, m, target = w.forest, w.machine, w.target
     block = w.plan.block or MOST_PART
-    rows = w.rows(f.value_lanes)
+    rows, whole_rows = w.rows(f.value_lanes), w.blocks * block
     vectors, groups = rows / f.bit_lanes, w.rows(GROUP) / GROUP
     plane = VECTOR_PLANE if f.muxes_in_vectors else PLANE
     planes = w.blocks * (plane + block) / (plane + target.vector_bits)
@@ -281,7 +281,7 @@ def bitsliced(w: Work) -> Terms:
         "column": rows * f.column_tiles * m.permute,
         "page": rows * f.column_tiles * min(1, f.row_bytes / PAGE) * pages * m.wait_l1,
         "scratch": rows * f.column_tiles * scratch,
-        "compare": tests.direct * vectors * m.compare,
+        "compare": tests.direct * whole_rows / f.bit_lanes * m.compare,
         "level": levels * vectors * (m.compare + m.permute),
         "line": tests.lines * planes * m.mux,
         "set_table": tests.set_tables * groups * (m.permute + 8 * m.compare),
@@ -346,8 +346,7 @@ def _in_lanes(w: Work, c: LanesCost, rest: Reach, calls: Counts, test: str) -> T
 
 def tile_row(w: Work) -> Terms:
     f, m = w.forest, w.machine
-    counts = f.four if w.plan.levels >= 4 else f.three
-    counts = f.value_rows if w.plan.kind == "value-row" else counts
+    counts = f.tiles_of(w.plan.kind, w.plan.levels)
     tiles, line = counts.visits, w.line(w.met(counts.lines), counts.lines.size)
     line = line * (TO_L2 if counts.lines.size >= STREAMED_BYTES else 1)
     narrow = not w.target.has_mask_registers
@@ -405,7 +404,7 @@ def pieces(w: Work) -> Terms:
 
 def tiles(w: Work) -> Terms:
     f = w.forest
-    counts = f.four if w.plan.levels >= 4 else f.three
+    counts = f.tiles_of(w.plan.kind, w.plan.levels)
     terms = _tiled(w, counts, LINE * -(-f.code_columns // 32))
     # What tiles of trees beyond L1 would wait for is prefetched.
     l1 = w.target.l1_bytes
@@ -444,6 +443,8 @@ def _tiled(w: Work, counts: TileCounts, row_bytes: float) -> Terms:
         "row": met * m.line_l1,
         "far_row": met * (w.line(together * row_bytes) - m.line_l1),
         "fetch": w.blocks * counts.lines.distinct(together) * fetched,
+        # a tile waits for the one above it, beside those of the block's other rows
+        "chain": w.blocks * counts.visits * f.trees * w.wait(w.met(counts.lines)),
         "leaf": f.trees * rows * f.leaf_vectors * m.scalar,
         "leaf_fetch": w.blocks * f.leaves.distinct(together) * m.line_l2,
     }
