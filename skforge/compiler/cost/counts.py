@@ -230,7 +230,7 @@ class ForestCounts(ForestShape):
         self.allows_lanes = self.lanes.search < float("inf")
 
     def tiles_of(self, kind: str, levels: int) -> TileCounts:
-        """Return the tiles of a kind of kernel, of so many levels if they have codes."""
+        """Return a kind of kernel's tiles, which have so many levels if of codes."""
         by_value = {"values": self.values, "value-row": self.value_rows}
         return by_value.get(kind) or (self.four if levels >= 4 else self.three)
 

@@ -157,9 +157,9 @@ def load_bytes(data: bytes, iteration_range: checks.IntRange | None = None) -> F
     contents = _all_classes(contents)
     loss = _loss(contents)
     if "class_params" in contents.info or loss.startswith((*_CLASSES, *_MULTILABEL)):
-        outputs, task = _classifier(contents)
-        labels = _labels(contents) if outputs.named else ()
-        return _forest(contents, iteration_range, outputs, task, labels)
+        answers = _classifier(contents)
+        labels = _labels(contents) if answers[0].named else ()
+        return _forest(contents, iteration_range, *answers, labels)
     kind = "RMSEWithUncertainty" if loss == "RMSEWithUncertainty" else "RawFormulaVal"
     kind = "Exponent" if loss in ("Poisson", "Tweedie") else kind
     task: Task = "ranking" if loss.startswith(_RANKING) else "regression"
