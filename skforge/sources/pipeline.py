@@ -277,8 +277,8 @@ class PipelineSource(base.Source):
         if self._is_odd(form):
             return None
         try:
-            if forms.has_objects(form) and {*dtypes} == {np.dtype(np.float64)}:
-                other = copy.copy(self)  # steps make float64 of objects, if they agree
+            if {*dtypes} == {np.dtype(np.float64)}:  # steps make it of objects, too
+                other = copy.copy(self)  # whose forest is of float64
                 other._form, other._known = form, replace(self._known, forms={})
             else:
                 whole = form == np.float32 and self.forest.input_dtype == np.float64
