@@ -49,9 +49,11 @@ def rounds_asked(
 
 
 def _stopped_early(source: Source) -> bool:
+    """Tell whether a wrapper of LightGBM, or its Booster, has a best round."""
     model = source.held
-    best = getattr(model, "best_iteration_", getattr(model, "best_iteration", 0))
-    return bool(best and best > 0)
+    names = "best_iteration_", "best_iteration"
+    of = model, getattr(model, "booster_", None)
+    return any((getattr(one, name, 0) or 0) > 0 for one in of for name in names)
 
 
 def rule(predictor: OfKernels, params: Mapping[str, Any]) -> Callable[[str, Any], Any]:

@@ -323,6 +323,32 @@ def wrapped(library: str, early: bool) -> Any:
     return model.fit(GAPS, THREE, **given)
 
 
+@pytest.mark.parametrize("kind", ["kept", "by hand", "wrapper"])
+def test_rounds_behind_the_best_one_of_lightgbm(kind: str, tmp_path: Any) -> None:
+    """Boosters that are trained further keep them, and a file does not have them."""
+    if kind == "wrapper":
+        model = wrapped("lightgbm", early=False)
+        model.booster_.best_iteration = 4
+    else:
+        stop = {"early_stopping_round": 4 if kind == "kept" else 0, "verbose": -1}
+        data = lgb.Dataset(X[:300], np.random.default_rng(1).permutation(SCORE[:300]))
+        more = [lgb.Dataset(X[300:600], SCORE[300:600])]
+        how = {"num_boost_round": 12, "valid_sets": more, "keep_training_booster": True}
+        model = lgb.train(stop, data, **how)
+        model.best_iteration = 4 if kind == "by hand" else model.best_iteration
+        assert 0 < model.best_iteration < model.current_iteration()
+    fast = plain(model).fit(X)
+    loaded, arguments = saved(fast, tmp_path), [{}, {"num_iteration": 1}]
+    arguments += [{"num_iteration": k} for k in (-1, 0, 99)] + [{"start_iteration": 1}]
+    for i, params in enumerate(arguments):
+        expected = model.predict(X[:9], **params)
+        np.testing.assert_array_equal(fast.predict(X[:9], **params), expected)
+        if i < 2:
+            np.testing.assert_array_equal(loaded.predict(X[:9], **params), expected)
+        else:
+            refusal(SourceNeededError, loaded.predict, X[:9], **params)
+
+
 @pytest.mark.parametrize("early", [False, True])
 @pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
 def test_wrappers_answer_for_rounds(library: str, early: bool, tmp_path: Any) -> None:

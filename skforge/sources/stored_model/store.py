@@ -97,7 +97,7 @@ def _stored(source: Source, model: Any, offering: Any, tags: Tags) -> StoredMode
         source.kind,
         rules,
         tuple(n for n in METHODS if hasattr(offering, n) and n not in left_out),
-        _kept_attributes(model) if hasattr(model, "fit") else {},
+        _kept_attributes(model),
         plain_tags(tags),
         tuple(left_out),
         _of_no_rows(source),
@@ -155,7 +155,7 @@ def _whole(node: Any) -> Any:
 
 def _kept_attributes(model: Any) -> dict[str, Any]:
     attributes: dict[str, Any] = {}
-    for name in ATTRIBUTES:
+    for name in ATTRIBUTES if hasattr(model, "fit") else ():
         try:
             with no_warnings():
                 value = getattr(model, name)
@@ -169,6 +169,11 @@ def _kept_attributes(model: Any) -> dict[str, Any]:
                 f"The classes_ of {type(model).__name__} are not numbers, booleans or "
                 "strings, so they cannot be stored; use joblib.dump."
             )
+    booster = getattr(model, "booster_", model)
+    if base.is_a(booster, "lightgbm.basic.Booster"):
+        best, own = int(booster.best_iteration), attributes.get("best_iteration_", 0)
+        if own <= 0 < best < booster.current_iteration():  # the forest ends there
+            attributes["best_iteration"] = best
     return attributes
 
 
