@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from skforge._typing import Array
-from skforge.runtime import libm
+from skforge.runtime import facts, libm
 
 _F = np.float32
 HIGHEST, LOWEST = _F(88.7762626647950), _F(-103.9720840454)
+LEAST_IN_SUMS = _F(-87.6831131)  # less becomes zero, but not with AVX-512
 ROUND = _F(12582912.0)  # adding it rounds to whole numbers, in the lowest bits
 LOG2_E = _F(1.44269504088896341)
 LN2_HIGH, LN2_LOW = _F(-6.93145752e-1), _F(-1.42860677e-6)
@@ -149,7 +150,10 @@ def _by_pairs(x: Array) -> Array:
 def softmax(x: Array) -> Array:
     """Return the softmax of rows of at most sixteen numbers."""
     n_rows, width = x.shape
-    powers = exp(x - x.max(axis=1, keepdims=True))
+    x = x - x.max(axis=1, keepdims=True)
+    powers = exp(x)
+    if not facts.has_avx512():
+        powers[x < LEAST_IN_SUMS] = 0
     eights = np.zeros((n_rows, 2, 8), np.float32)
     eights.reshape(n_rows, 16)[:, :width] = powers
     sums = _by_pairs((eights[:, 0] + eights[:, 1]).reshape(n_rows, 2, 4))

@@ -55,6 +55,11 @@ def cpu_facts(file: str = "/proc/cpuinfo") -> str:
     return ""
 
 
+@lru_cache(maxsize=1)
+def has_avx512() -> bool:
+    return "avx512f" in cpu_facts().split()
+
+
 def cpu_count(cgroup: str = "/sys/fs/cgroup") -> int:
     if sys.platform != "linux" or "JOBLIB_MULTIPROCESSING" in os.environ:
         import joblib

@@ -16,6 +16,8 @@ from tests.strategies_forest import edge_rows
 NUMERIC = (Comparison.LT, Comparison.LE, Comparison.GT, Comparison.GE)
 XGBOOST = (Comparison.LT,)
 SKLEARN = (Comparison.LE,)
+#: Of 10, by number from -6 to 5: NumPy's depend on the CPU's vectors.
+POWERS = np.array([float(f"1e{i}") for i in (*range(6), *range(-6, 0))])
 
 
 def tree(shape: str, size: int, random: np.random.Generator) -> tuple:
@@ -99,7 +101,7 @@ def forest_of(
     leaf = np.full(len(left), -1, np.int32)
     leaf[~inner] = random.permutation(n_leaves)
     values = random.standard_normal((n_leaves, n_outputs if vector else 1))
-    magnitude = 10.0 ** random.integers(-6, 6, size=values.shape)
+    magnitude = POWERS[random.integers(-6, 6, size=values.shape)]
     outputs = np.full(len(trees), -1) if vector else np.arange(len(trees)) % n_outputs
     return Forest(
         tree_offset=offset,

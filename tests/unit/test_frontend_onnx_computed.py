@@ -37,6 +37,7 @@ from skforge.outputs.answers import answer, labels_of
 from skforge.outputs.graph import runner_of
 from skforge.outputs.graph_members import answers_of_trees, text_of
 from skforge.outputs.graph_operators import OPERATORS, UnknownError
+from skforge.runtime import facts
 from tests.comparing import refusal
 from tests.onnx_models import assert_same_bits, onnx, run
 
@@ -392,6 +393,17 @@ def test_softmax():
         zeros = np.zeros(width, np.float32)
         model = linear("LinearClassifier", np.eye(width, dtype="f4"), zeros, **how)
         assert_same_bits(OPERATORS["SoftmaxOfLinear"]({}, x), run(model, x)[0])
+
+
+def test_the_least_powers_of_softmax_depend_on_the_cpu(monkeypatch):
+    edge = np.nextafter(mlas.LEAST_IN_SUMS, np.float32(-np.inf))
+    x = np.array([[0, mlas.LEAST_IN_SUMS], [0, edge], [-100, 0]], np.float32)
+    assert_same_bits(OPERATORS["Softmax"]({}, x), session("Softmax", x, axis=1))
+    found = {}
+    for has in (False, True):
+        monkeypatch.setattr(facts, "has_avx512", lambda has=has: has)
+        found[has] = OPERATORS["Softmax"]({}, x).min(axis=1).tolist()
+    assert found[False] == [found[True][0], 0, 0] and found[True][2] > 0
 
 
 @pytest.mark.parametrize("norm", ["L1", "L2", "MAX"])
