@@ -15,6 +15,7 @@ from skforge._docs import documented
 from skforge.modules.compiled import CompiledModule
 from skforge.prediction import of_rounds, of_trees
 from skforge.prediction.counters import Counters
+from skforge.prediction.of_out import answer_into
 from skforge.prediction.predictor import METHODS
 from skforge.prediction.revived import Revived
 from skforge.sources.fitted import model_of, offered
@@ -71,9 +72,12 @@ class Answering(Revived):
         ndarray of shape (n_samples, n_classes), or a list of them
             A list for multi-output scikit-learn models.
         """
+        if out is not None:
+            how = "predict_proba", X, self.n_jobs, args, params
+            return answer_into(out, self._compiled(), *how)
         if args or params:
             return of_rounds.asked(self._compiled(), "predict_proba", X, args, params)
-        return self._compiled().answer("predict_proba", X, self.n_jobs, out)
+        return self._compiled().answer("predict_proba", X, self.n_jobs)
 
     @offered
     @documented(predict)
@@ -210,7 +214,10 @@ class Answering(Revived):
     @documented(CompiledModule.predict_raw)
     def predict_raw(self, X: Any, *, out: Any = None) -> NDArray[Any]:
         """Return raw scores: XGBoost's margins, scikit-learn forests' averages."""
-        return self._compiled().answer("predict_raw", X, self.n_jobs, out)
+        predictor = self._compiled()
+        if out is not None:
+            return answer_into(out, predictor, "predict_raw", X, self.n_jobs)
+        return predictor.answer("predict_raw", X, self.n_jobs)
 
     @offered
     @documented(predict)

@@ -26,13 +26,27 @@ TRIED = 4
 def read_divided(
     model: Any, given: GivenRows
 ) -> tuple[Source, splits.PipelineSplit | None]:
-    """Return a model's adapter, which has its forest, and how a pipeline is divided.
+    """Return a model's adapter, which has its forest, and how a pipeline is divided."""
+    divides = splits.divides(model)
+    if divides:
+        forest, start, why = _longest_rest(model, given)
+    else:
+        forest, start, why = read_model(model), None, {}
+    if not start:  # it gets X itself
+        forest = _placed(forest, given.all)
+    source = source_of(model, forest, start)
+    has_steps = divides and (start is not None or is_pipeline(model))
+    return source, splits.divided(model, start, why) if has_steps else None
+
+
+def _longest_rest(
+    model: Any, given: GivenRows
+) -> tuple[Forest, int | None, dict[str, str]]:
+    """Return the forest that most steps fold into, its first step, and what is refused.
 
     Fewer steps fold if the forest after them does not read the given rows as these
     arrive.
     """
-    if not splits.divides(model):
-        return source_of(model, _placed(read_model(model), given.all)), None
     why: dict[str, str] = {}
     steps = splits.divided_steps(model)
     names = [name for name, _ in steps]
@@ -48,12 +62,7 @@ def read_divided(
     for start in starts if first else [None, *starts]:
         forest, unread = _tried(model, start, last, given)
         if forest is not None:
-            if not start:  # it gets X itself
-                forest = _placed(forest, given.all)
-            source = source_of(model, forest, start)
-            if start is None and not is_pipeline(model):
-                return source, None
-            return source, splits.divided(model, start, {**known, **why})
+            return forest, start, {**known, **why}
         why = {names[start or 0]: unread}  # that of the last step that fails counts
     raise AssertionError  # the last step by itself is read, or raises
 
@@ -93,8 +102,9 @@ def _unread(model: Any, forest: Forest, start: int, given: GivenRows) -> str:
     source = source_of(model, forest, start)
     name, unread = splits.divided_steps(model)[start][0], ""
     for i in given.spread(TRIED)[: given.n]:
+        row = given.one(i)
         with no_warnings():  # fit has the rows checked again
-            prepared = source.prepared(given.one(i))
+            prepared = source.prepared(row)
             if source.rows(prepared, "predict_raw") is not None:
                 return ""
         rows = getattr(prepared, "rows", prepared)

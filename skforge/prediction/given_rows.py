@@ -8,10 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge._compat import cached_property
+from skforge._compat import cached_property, no_warnings
+from skforge._typing import Array
 from skforge.compiler.backend import on_device
 from skforge.engine.arrays import is_device_array
+from skforge.forest.rows import read_columns
 from skforge.rows.frames import is_pandas
+from skforge.rows.sparse_rows import dense_blocks
+from skforge.sources.base import Source
 
 #: Rows that are kept, with which a saved file is compared.
 _KEPT = 16
@@ -63,3 +67,17 @@ def take_rows(X: Any, at: NDArray[np.intp]) -> Any:
 
         return rows_at(X, at)
     return np.asarray(X)[at]
+
+
+def kernel_rows(source: Source, X: Any) -> Array | None:
+    """Return rows as kernels get them; None if the model has to read them."""
+    with no_warnings():  # of the rows' form, as calls do
+        rows = source.rows(X, "predict_raw")
+    if rows is None:
+        return None
+    forests = source.forest, *source.answers.more
+    dtype = np.result_type(*(forest.input_dtype for forest in forests))
+    if hasattr(rows, "tocsr"):
+        return np.concatenate(list(dense_blocks(rows, source.facts.fill, dtype)))
+    with np.errstate(over="ignore"):
+        return np.asarray(read_columns(source.forest, np.asarray(rows)), dtype)

@@ -29,7 +29,7 @@ class OfKernels(OfRows):
         self, method: str, X: Any, n_jobs: int | None, known: ReadArray | None = None
     ) -> Any:
         X = self.source.prepared(X, method)
-        if (answer := self._by_blocks(method, X, n_jobs)) is not None:
+        if (answer := self.by_blocks(method, X, n_jobs)) is not None:
             return answer
         if known is None and (reader := self.of_rows(X)) is not self:
             return reader.by_kernels(method, X, n_jobs)
@@ -66,7 +66,7 @@ class OfKernels(OfRows):
                 return None
         return self._scored(method, rows, n_jobs)
 
-    def _by_blocks(
+    def by_blocks(
         self, method: str, X: Any, n_jobs: int | None, out: Any = None
     ) -> Array | None:
         said = ""

@@ -3,7 +3,8 @@
 A predictor is built up in five files, each of which needs those before it alone:
 ``of_rows`` reads rows, ``of_kernels`` answers by the engine, ``at_door`` compares with
 the model, ``of_entries`` has compiled entries, and this one finds the way. ``of_trees``
-and ``of_rounds`` are functions of a predictor: other questions than its answers.
+and ``of_rounds`` are functions of a predictor: other questions than its answers;
+``of_out`` writes answers to arrays of the caller.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from skforge.compiler.backend import on_device
-from skforge.engine.arrays import into, is_device_array
-from skforge.exceptions import VerificationWarning, warn
+from skforge.engine.arrays import is_device_array
+from skforge.exceptions import warn
 from skforge.prediction import blocks, counters
 from skforge.prediction.at_door import at_door
 from skforge.prediction.forms_met import KnownForm, Question, recogniser
@@ -50,14 +51,8 @@ class ForestPredictor(OfEntries):
 
     __slots__ = ()
 
-    def answer(
-        self, method: str, X: Any, n_jobs: int | None = None, out: Any = None
-    ) -> Any:
+    def answer(self, method: str, X: Any, n_jobs: int | None = None) -> Any:
         """Answer as the model's method does, by the first route that takes the rows."""
-        if out is not None:
-            if self.door is not None and self.door.agreed(method, X) is None:
-                self.answer(method, self.door.few(X), n_jobs)
-            return self._into(out, method, X, n_jobs)
         kind = type(X)
         form = method, X.dtype if kind is np.ndarray else kind
         routes = self._routes.get(form) if n_jobs == self.entry_jobs else None
@@ -65,40 +60,6 @@ class ForestPredictor(OfEntries):
             if (answer := route(self, method, X, n_jobs)) is not None:
                 return answer
         return None
-
-    def _into(self, out: Any, method: str, X: Any, n_jobs: int | None) -> Any:
-        """Write an answer to ``out``; compare the first one that lies over its rows.
-
-        Those rows are gone afterwards, so they are answered before, apart.
-        """
-        arrays = isinstance(X, np.ndarray) and isinstance(out, np.ndarray)
-        over = arrays and self.door is not None and np.may_share_memory(X, out)
-        agreed = self.agreed_over.get(method) if over else True
-        if agreed:
-            return self._write(out, method, X, n_jobs)
-        wanted = self.answer(method, X, n_jobs)
-        if agreed is None:
-            from skforge.prediction.differences import difference
-
-            answer = self._write(out, method, X, n_jobs)
-            found = difference([answer], [wanted])
-            self.agreed_over[method] = found is None
-            if found is None:
-                return answer
-            warn(
-                f"{method} with an out that lies over the rows gives {found.value} for "
-                f"row {found.rows[0]}, and without out {found.expected}. Such answers "
-                "are copied to out from now on. Please report this, with the model.",
-                VerificationWarning,
-            )
-        return into(out, wanted)
-
-    def _write(self, out: Any, method: str, X: Any, n_jobs: int | None) -> Any:
-        arrays = isinstance(X, np.ndarray) and isinstance(out, np.ndarray)
-        apart = arrays and not np.may_share_memory(X, out)
-        answers = self._by_blocks(method, X, n_jobs, out) if apart else None
-        whole = answers is None
-        return into(out, self.answer(method, X, n_jobs)) if whole else answers
 
     def _find_routes(
         self, form: tuple[str, Any], X: Any, n_jobs: int | None, at_door: bool = True

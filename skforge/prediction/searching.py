@@ -12,8 +12,7 @@ from skforge.config import tuning_seconds
 from skforge.modules.auto import AutoModule
 from skforge.modules.compiled import CompiledModule
 from skforge.prediction.choose_targets import TargetChoice, kernels_of, size_ranges
-from skforge.prediction.given_rows import GivenRows
-from skforge.prediction.verification import kernel_rows
+from skforge.prediction.given_rows import GivenRows, kernel_rows
 from skforge.sources.base import Source
 from skforge.tuning.result import TuningResult
 from skforge.tuning.tuner import Tuner

@@ -17,14 +17,12 @@ from skforge.exceptions import (
     VerificationError,
     VerificationWarning,
 )
-from skforge.forest.rows import read_columns
 from skforge.prediction import of_rounds, of_trees
 from skforge.prediction.differences import difference
-from skforge.prediction.given_rows import GivenRows
+from skforge.prediction.given_rows import GivenRows, kernel_rows
 from skforge.prediction.kernel_checks import ADVICE, Sample, compare_now
 from skforge.prediction.predictor import METHODS, ForestPredictor
-from skforge.rows.sparse_rows import dense_blocks
-from skforge.sources.base import Source, UnsureError
+from skforge.sources.base import UnsureError
 
 #: Rows of the sample, and rows drawn around the forest's thresholds.
 SAMPLE_ROWS = 256
@@ -88,20 +86,6 @@ def verify_members(predictor: ForestPredictor, given: GivenRows) -> None:
             for module in member._compiled().engine.modules:
                 stack.enter_context(module.kernels.one())
         _verify_outputs(predictor, given.some(SAMPLE_ROWS), names, None)
-
-
-def kernel_rows(source: Source, X: Any) -> Array | None:
-    """Return rows as kernels get them; None if the model has to read them."""
-    with no_warnings():  # of the rows' form, as calls do
-        rows = source.rows(X, "predict_raw")
-    if rows is None:
-        return None
-    forests = source.forest, *source.answers.more
-    dtype = np.result_type(*(forest.input_dtype for forest in forests))
-    if hasattr(rows, "tocsr"):
-        return np.concatenate(list(dense_blocks(rows, source.facts.fill, dtype)))
-    with np.errstate(over="ignore"):
-        return np.asarray(read_columns(source.forest, np.asarray(rows)), dtype)
 
 
 def _scored(predictor: ForestPredictor, expected: Array) -> Iterator[tuple[Any, Array]]:

@@ -79,12 +79,11 @@ def why_fallback(predictor: ForestPredictor, given: GivenRows) -> str:
         mend = f": {said}"
     else:
         mend = "; no conversion that was tried helps."
-        sample = GivenRows(X)
-        n = min(_TRIED, sample.n)
-        single = [answer(sample.one(i)) for i in range(n)]
+        single = [answer(given.one(i)) for i in given.spread(_TRIED)]
         alone = sum(answers is not None and not calls for answers, calls in single)
         if alone:
-            mend += f" By themselves, {alone} of {n} rows are answered by kernels."
+            of_all = f"{alone} of {len(single)} rows"
+            mend += f" By themselves, {of_all} are answered by kernels."
     predictor.of_forms = forms  # without those of the trials
     model = type(predictor.source.model).__name__
     start = f"Rows like those given to fit are answered by the {model} itself"

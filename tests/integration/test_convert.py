@@ -24,7 +24,7 @@ from skforge.exceptions import (
     VerificationError,
 )
 from skforge.persistence.older_formats import STEPS
-from skforge.runtime.libm import on_arm
+from skforge.runtime.facts import has_avx512
 from tests.forging import NOTHING, changed, manifest_of, places, put
 from tests.old_files import NAMES, answers, numbers, rows_of
 from tests.plain import plain
@@ -59,7 +59,7 @@ def members(content):
 
 
 def equal(answer, stored):
-    if on_arm() and stored.dtype.kind == "f":  # exp has other last bits there
+    if stored.dtype.kind == "f" and not has_avx512():  # NumPy's exp has other last bits
         return np.allclose(answer, stored, rtol=1e-6, atol=0)
     return answer.dtype == stored.dtype and answer.tobytes() == stored.tobytes()
 

@@ -221,7 +221,7 @@ def test_answers_that_are_written_over_their_rows(fast, monkeypatch):
     rows = np.ascontiguousarray(X[:, :2])
     expected = model.predict_proba(rows)
     unread = Edit(
-        "prediction.predictor:ForestPredictor._write",
+        "prediction.of_out:written",
         "apart = arrays and not np.may_share_memory(X, out)",
         "apart = arrays",
     )

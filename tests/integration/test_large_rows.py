@@ -107,6 +107,19 @@ def test_answers_are_written_to_out(large, monkeypatch, tmp_path):
             np.testing.assert_array_equal(every_second, expected)
 
 
+@pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
+def test_answers_of_some_rounds_are_written_to_out(library):
+    module = pytest.importorskip(library)
+    how = {"xgboost": "iteration_range", "lightgbm": "num_iteration"}
+    of = {how[library]: (0, 2) if library == "xgboost" else 2}
+    kind = {"xgboost": "XGBClassifier", "lightgbm": "LGBMClassifier"}[library]
+    model = getattr(module, kind)(n_estimators=5, verbosity=0).fit(X, X[:, 0] > 0)
+    fast, expected = plain(model).fit(X), model.predict_proba(X, **of)
+    out = np.zeros_like(expected)
+    assert fast.predict_proba(X, **of, out=out) is out
+    np.testing.assert_array_equal(out, expected)
+
+
 @pytest.mark.parametrize(
     ("out", "text"),
     [

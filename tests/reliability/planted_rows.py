@@ -260,7 +260,7 @@ def unsorted_columns(t: Trial) -> None:
 @fault(
     "out-over-the-rows",
     "answers written over rows that were not read",
-    "prediction.predictor:ForestPredictor._write",
+    "prediction.of_out:written",
     "apart = arrays and not np.may_share_memory(X, out)",
     "apart = arrays",
     named="CHANGELOG, Wrong predictions, out= that overlaps the rows",
