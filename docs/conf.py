@@ -112,7 +112,8 @@ def copy_pages(app: Sphinx) -> None:
     """Copy pages of the repository to where Sphinx reads, if they have changed."""
     for name in COPIED:
         found = ROOT / name
-        for file in sorted(found.iterdir()) if found.is_dir() else [found]:
+        files = sorted(found.iterdir()) if found.is_dir() else [found]
+        for file in filter(Path.is_file, files):  # running its code leaves folders
             copy = DOCS / "repository" / file.relative_to(ROOT)
             copy.parent.mkdir(parents=True, exist_ok=True)
             if not copy.exists() or copy.read_bytes() != file.read_bytes():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 from difflib import SequenceMatcher
 from functools import cache
 from itertools import combinations
@@ -210,3 +211,18 @@ def test_a_link_that_leads_nowhere_is_found(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("# The page\n[a](other.md) [b](#the-page) [c](#the-pages)\n")
     assert dead_links(page) == ["other.md", "#the-pages"]
+
+
+def test_folders_among_copied_pages_are_passed_over(tmp_path, monkeypatch):
+    """Python leaves one beside the code that it runs."""
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "pages" / "__pycache__").mkdir(parents=True)
+    (tmp_path / "pages" / "one.md").write_text("# One")
+    conf = runpy.run_path(str(DOCS / "conf.py"))
+    copy_pages = conf["copy_pages"]
+    known = {"ROOT": tmp_path, "DOCS": tmp_path / "docs", "COPIED": ("pages",)}
+    for name, value in known.items():
+        monkeypatch.setitem(copy_pages.__globals__, name, value)
+    copy_pages(None)
+    copied = [*(tmp_path / "docs" / "repository").rglob("*.*")]
+    assert [file.name for file in copied] == ["one.md"]
