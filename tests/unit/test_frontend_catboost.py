@@ -144,6 +144,10 @@ def contents(tmp_path_factory) -> dict[str, bytes]:
         (("borders", "abc"), "a value is no number"),
         (("scale_and_bias", [1]), "a value is no number"),
         (("scale_and_bias", [1, []]), "it has 0 biases"),
+        *(
+            (("scale_and_bias", [1, [x]]), f"it adds [{x}] to its sums")
+            for x in (-np.inf, np.inf, np.nan)
+        ),
     ],
 )
 def test_json_with_a_wrong_value(change, what, contents):
@@ -158,6 +162,19 @@ def test_json_with_a_wrong_value(change, what, contents):
     text = error_of(InvalidModelError, load_forest, json.dumps(document).encode())
     assert what in text
     assert text.endswith(DAMAGED)
+
+
+@pytest.mark.parametrize("value", [-np.inf, np.inf, np.nan])
+def test_biases_are_finite(value, tmp_path):
+    """-inf is the score of a class without rows, which no file has."""
+    model = train(iterations=2)
+    model.set_scale_and_bias(1, 0.1234567)
+    model.save_model(tmp_path / "cbm", format="cbm")
+    data = (tmp_path / "cbm").read_bytes()
+    old, new = (np.float64(x).tobytes() for x in (0.1234567, value))
+    assert old in data
+    said = error_of(InvalidModelError, load_forest, data.replace(old, new))
+    assert said == f"it adds [{value}] to its sums{DAMAGED}"
 
 
 def test_classes_without_rows(tmp_path):

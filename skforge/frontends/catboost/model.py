@@ -110,6 +110,8 @@ def _all_classes(contents: parts.CatBoostParts) -> parts.CatBoostParts:
 
     Trees have those of the classes that it met; CatBoost's score of others is -inf.
     """
+    if not np.isfinite(contents.bias).all():
+        damaged(f"it adds {contents.bias.tolist()} to its sums")
     told, nodes = contents.info.get("class_params"), contents.nodes
     names, n_met = _entry(told, "class_names"), len(contents.bias)
     n_told = len(names) if names and isinstance(names, list) else 0
@@ -121,10 +123,8 @@ def _all_classes(contents: parts.CatBoostParts) -> parts.CatBoostParts:
     known &= isinstance(met, list) and all(type(label) is int for label in met)
     if not known or len(met) != n_met or len({*met} & {*range(n_told)}) != n_met:
         damaged(f"it has values of {n_met} classes, but does not say of which")
-    leaf_value, bias = (
-        np.zeros((len(nodes.leaf_value), n_told)),
-        np.full(n_told, -np.inf),
-    )
+    leaf_value = np.zeros((len(nodes.leaf_value), n_told))
+    bias = np.full(n_told, -np.inf)
     leaf_value[:, met], bias[met] = nodes.leaf_value, contents.bias
     return contents._replace(nodes=nodes._replace(leaf_value=leaf_value), bias=bias)
 
