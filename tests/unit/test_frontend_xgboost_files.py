@@ -117,6 +117,18 @@ def test_base_score_in_every_form(text, expected):
     np.testing.assert_array_equal(forest_from_document(doc).base, expected)
 
 
+@pytest.mark.parametrize("name", ["count:poisson", "reg:tweedie", "survival:aft"])
+def test_base_score_without_a_logarithm(name):
+    """XGBoost trains such models, and only checks the base_score of reg:gamma."""
+    doc = document("3.2.0-logistic.json")
+    doc["learner"]["objective"] = {"name": name}
+    doc["learner"]["learner_model_param"]["base_score"] = "[-1E0]"
+    assert error_of(InvalidModelError, forest_from_document, doc) == (
+        "base_score is '[-1E0]', which has no logarithm, so that XGBoost predicts NaN "
+        "for all rows; train the model with a positive base_score."
+    )
+
+
 def test_a_gap_in_old_files_means_every_default():
     """1.0 to 1.2 wrote neither categories nor split types nor tree counts."""
     doc = document("1.7.6-logistic.json")
@@ -191,7 +203,8 @@ FAULTS = [
     ("param.num_class", "2000000000", "The model has 2000000000 outputs"),
     ("param.base_score", "half", "base_score is 'half'"),
     ("param.base_score", "[1E0,2E0]", "base_score has 2 values for 1 outputs"),
-    ("param.base_score", "[2E0]", "base[0] is not a number"),
+    ("param.base_score", "[2E0]", "base_score is '[2E0]'"),
+    ("param.base_score", "[NaN]", "base_score is '[NaN]'"),
     ("param.base_score", "[" * 100_000, f"base_score is '{'[' * 59}"),
     ("param.base_score", str(2**63), f"base_score is '{2**63}'"),
     *((f"tree.{name}.0", True, f"{name} holds something that is not {what}")

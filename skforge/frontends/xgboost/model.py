@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -292,7 +292,18 @@ def _base(param: dict[str, Any], link: str, n_outputs: int) -> NDArray[np.float3
             least = np.float32(EXPECTILE_GAP)
             gaps = np.maximum(np.diff(score) - least, least)
             score = np.append(score[:1], gaps + log(-expm1(-gaps)))
+    if np.isnan(score).any():
+        _refuse_base(text, link)
     return score
+
+
+def _refuse_base(text: Any, link: str) -> NoReturn:
+    if link != "log":
+        damaged(f"base_score is {text!r:.60}")
+    raise InvalidModelError(
+        f"base_score is {text!r:.60}, which has no logarithm, so that XGBoost predicts "
+        "NaN for all rows; train the model with a positive base_score."
+    )
 
 
 def _int64(text: str) -> int:
