@@ -310,16 +310,16 @@ class Source:
     def read(self, X: Any) -> ReadArray | None:
         """Read common rows, and a warning; :meth:`takes` is to check the values."""
         read: ReadArray | None = None if self._plain is None else self._plain.read(X)
-        if read is None or ((left := self.passed_on(X)) and left(X, read[0])):
-            return None
-        return read
+        return None if read is None or self._passes_on(X, read[0]) else read
 
     def read_hashes(self, X: Any) -> Array | None:
         """Return common rows with hashes of categories in place of the forest's."""
         rows: Array | None = None if self._plain is None else self._plain.hashes(X)
-        if rows is None or ((left := self.passed_on(X)) and left(X, rows)):
-            return None
-        return rows
+        return None if rows is None or self._passes_on(X, rows) else rows
+
+    def _passes_on(self, X: Any, rows: Array) -> bool:
+        passed_on = self.passed_on(X)
+        return passed_on is not None and passed_on(X, rows)
 
     def passed_on(self, X: Any) -> PassedOn | None:
         """Return what tells which rows of a form the model has to read; None: none."""

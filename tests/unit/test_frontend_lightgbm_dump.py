@@ -78,7 +78,7 @@ def test_other_thresholds_beyond_1e300_are_lost_in_dumps(least, most):
     booster = lgb.train(params, lgb.Dataset(X, np.arange(200) % 2), 2)
     text = error_of(UnsupportedModelError, load_forest, booster.dump_model())
     assert text == (
-        "tree 0 tests a feature that had values beyond 1e+300, and LightGBM's JSON "
+        "tree 0 tests a feature with values of 1e+300 or beyond, and LightGBM's JSON "
         "has no greater thresholds; save the model as text."
     )
     found = reference_raw(load_forest(booster.model_to_string().encode()), X)[:, 0]

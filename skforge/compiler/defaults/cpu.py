@@ -38,8 +38,9 @@ KEPT = 1.04
 #: larger ones were never better by more than a tenth, and up to 2.2 times worse.
 BIT_BLOCKS = (64, 128, 256, 512)
 
-#: Trees whose predicates are evaluated at a time, where lines outgrow half of L2.
-TREE_TILES = (25, 50, 100, 200)
+#: Trees whose predicates are evaluated at a time, where lines outgrow half of L2, and
+#: the rows for which they are estimated.
+TREE_TILES, MANY_ROWS = (25, 50, 100, 200), 4096
 
 #: The most of the estimate of all at once that they may take, and so for lines of at
 #: least ``FAR`` times L2. (Zen 4, 1 MiB of L2; 512 and 4,096 rows of 300 to 1000 trees,
@@ -92,7 +93,7 @@ def default_schedules(
 
 def _by_tree_tiles(estimate: CostEstimate, schedule: Schedule) -> Schedule:
     """Return bit logic by the best tiles of trees, where lines outgrow L2."""
-    counts, l2, n = estimate.counts, estimate.target.l2_bytes, 4096
+    counts, l2 = estimate.counts, estimate.target.l2_bytes
     plan = plan_of(schedule)
     if plan is None or plan.kind != "bitsliced":
         return schedule
@@ -101,9 +102,9 @@ def _by_tree_tiles(estimate: CostEstimate, schedule: Schedule) -> Schedule:
     if lines <= l2 // 2 or not sizes:
         return schedule
     tiled = [families.bitsliced_schedule(plan.block, trees) for trees in sizes]
-    costs = [float(estimate.seconds(other, n)) for other in tiled]
+    costs = [float(estimate.seconds(other, MANY_ROWS)) for other in tiled]
     pays = FAR_PAY if lines >= FAR * l2 else TILES_PAY
-    worth = min(costs) <= pays * estimate.seconds(schedule, n)
+    worth = min(costs) <= pays * estimate.seconds(schedule, MANY_ROWS)
     return tiled[int(np.argmin(costs))] if worth else schedule
 
 

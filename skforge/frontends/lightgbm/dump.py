@@ -64,13 +64,9 @@ def parts_of(document: Any) -> ModelText:
 
 def _infos(document: Any, names: list[str]) -> str:
     """Return what a model's text says of the values of features."""
-    known = document.get("feature_infos")
     infos = []
-    for name in names:
-        info = known.get(name) if isinstance(known, dict) else None
-        info = info if isinstance(info, dict) else {}
-        codes = info.get("values")
-        ends = info.get("min_value"), info.get("max_value")
+    for info in _values_met(document, names):
+        codes, ends = info.get("values"), _range_met(info)
         if isinstance(codes, list) and codes:
             infos.append(":".join(map(str, codes)))
         else:
@@ -79,18 +75,21 @@ def _infos(document: Any, names: list[str]) -> str:
 
 
 def _beyond(document: Any, names: list[str]) -> list[int]:
-    """Return the features that had values beyond the limit in training."""
+    """Return the features that had values at the limit, or beyond, in training."""
+    ends = map(_range_met, _values_met(document, names))
+    return [i for i, pair in enumerate(ends) if _LIMIT in pair or -_LIMIT in pair]
+
+
+def _values_met(document: Any, names: list[str]) -> list[dict[str, Any]]:
+    """Return what a dump says of the values of each feature in training."""
     known = document.get("feature_infos")
     known = known if isinstance(known, dict) else {}
-    infos = [known.get(name) for name in names]
-    return [
-        i
-        for i, info in enumerate(infos)
-        if isinstance(info, dict)
-        and any(
-            info.get(key) in (_LIMIT, -_LIMIT) for key in ("min_value", "max_value")
-        )
-    ]
+    infos = (known.get(name) for name in names)
+    return [info if isinstance(info, dict) else {} for info in infos]
+
+
+def _range_met(info: dict[str, Any]) -> tuple[Any, Any]:
+    return info.get("min_value"), info.get("max_value")
 
 
 def _lines(tree: Any, where: str, room: int, beyond: list[int]) -> dict[str, Any]:
@@ -109,7 +108,7 @@ def _lines(tree: Any, where: str, room: int, beyond: list[int]) -> dict[str, Any
             infinite = abs(number) == _LIMIT
             if infinite and node.get("split_feature") in beyond:
                 raise UnsupportedModelError(
-                    f"{where} tests a feature that had values beyond {_LIMIT}, and "
+                    f"{where} tests a feature with values of {_LIMIT} or beyond, and "
                     "LightGBM's JSON has no greater thresholds; save the model as text."
                 )
             thresholds.append(math.copysign(math.inf, number) if infinite else number)
