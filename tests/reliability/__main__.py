@@ -82,7 +82,12 @@ FAMILIES: dict[str, Family] = {
         kind: lambda _, quick, kind=kind, n=n: fuzz_drawn.pipelines(
             60 if quick else n, WORKERS, kind=kind
         )
-        for kind, n in {"sweep": 3_000, "sparse": 1_000, "categories": 1_000}.items()
+        for kind, n in {
+            "sweep": 3_000,
+            "sparse": 1_000,
+            "categories": 1_000,
+            "parameters": 4_000,
+        }.items()
     },
 }
 

@@ -153,6 +153,13 @@ def _of_roles(seed: int) -> Iterator[list[Any]]:
     yield _line(seed, "roles of columns", attempt([seed, 1], 8, *ROLES))
 
 
+def _of_parameters(seed: int) -> Iterator[list[Any]]:
+    from tests.reliability.parameters import attempt
+
+    library, outcome = attempt(seed)
+    yield _line(seed, f"rare parameters of {library}", outcome)
+
+
 if __name__ == "__main__":
     attempts = {
         "sweep": _of_roles,
@@ -160,6 +167,7 @@ if __name__ == "__main__":
         "pipelines": _of_pipeline,
         "sparse": _of_sparse,
         "categories": _of_categories,
+        "parameters": _of_parameters,
     }[sys.argv[1]]
     for seed in range(*map(int, sys.argv[2:])):
         for line in attempts(seed):
