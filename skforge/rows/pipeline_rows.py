@@ -232,6 +232,17 @@ class PipelineRows:
         if form is None or forms.has_objects(form):
             whole = ((i, x.dtype) for columns, x in read.whole for i in columns)
             return self.bounds.takes(pair for pair in whole if pair[1].kind in "iu")
+        return self._takes_form(form, read.gaps)
+
+    def refuses(self, form: Any) -> bool:
+        """Tell whether no rows of a form are read that lack nothing."""
+        if not isinstance(form, forms.Form) or form.kind not in _TABLES:
+            return False
+        if not self.bounds.whole or forms.has_objects(form):
+            return False
+        return not self._takes_form(form, ())
+
+    def _takes_form(self, form: Any, gaps: Collection[int]) -> bool:
         if form.kind == "pandas":
             # functions compute with whole numbers of nullable columns as such
             dtypes = zip(forms.computed(form, self.width), form.numbers, strict=True)
@@ -239,7 +250,7 @@ class PipelineRows:
             return self.bounds.takes(enumerate(own), own=8)
         # wide ones are folded as float64, which nulls make of all
         numbers = enumerate(form.numbers)
-        return self.bounds.takes((p for p in numbers if p[0] not in read.gaps), own=2)
+        return self.bounds.takes((p for p in numbers if p[0] not in gaps), own=2)
 
     def reader(self, X: Any, most: int) -> ReadForm | None:
         """Return what reads further frames of this form, up to ``most`` values.

@@ -274,7 +274,7 @@ class PipelineSource(base.Source):
         )
 
     def _folded_for(self, form: Any, dtypes: list[Any]) -> PipelineSource | None:
-        if self._is_odd(form):
+        if self._is_odd(form) or self._known.refuses(form):
             return None
         try:
             if {*dtypes} == {np.dtype(np.float64)}:  # steps make it of objects, too
