@@ -33,9 +33,9 @@ XGBOOST: dict[str, list[Any]] = {
     "max_leaves": [2, 7], "max_depth": [1, 9], "num_parallel_tree": [2, 3],
     "subsample": [0.5], "colsample_bynode": [0.4], "max_cat_to_onehot": [1, 100],
     "max_cat_threshold": [1, 2], "max_bin": [2, 3, 700], "gamma": [0.3, 100.0],
-    "base_score": [0.1, 0.7, 0.999], "missing": [0.0, 1.0, -999.0, 2.5],
+    "base_score": [0.1, 1e-30, 0.99999994], "missing": [0.0, 1.0, -999.0, 2.5],
     "max_delta_step": [0.1], "min_child_weight": [0.0, 5.0], "reg_alpha": [2.0],
-    "reg_lambda": [0.0, 1e6], "learning_rate": [1e-6, 1.0, 5.0],
+    "reg_lambda": [0.0, 1e6], "learning_rate": [1e-6, 5.0, 1e20],
     "scale_pos_weight": [0.01, 30.0], "huber_slope": [0.1], "n_estimators": [1, 23],
     "tweedie_variance_power": [1.1, 1.9], "multi_strategy": ["multi_output_tree"],
     "monotone_constraints": [(1, -1, 0, 1, 0)],
@@ -52,7 +52,7 @@ LIGHTGBM: dict[str, list[Any]] = {
     "scale_pos_weight": [0.05], "reg_sqrt": [True], "max_cat_to_onehot": [1, 50],
     "max_cat_threshold": [1, 50], "cat_l2": [0.0], "cat_smooth": [0.0, 90.0],
     "min_data_per_group": [1], "max_delta_step": [0.05], "lambda_l1": [2.0],
-    "learning_rate": [1e-9, 1.0, 30.0], "num_leaves": [2, 60], "max_depth": [1, 2],
+    "learning_rate": [1e-9, 30.0, 1e200], "num_leaves": [2, 60], "max_depth": [1, 2],
     "min_data_in_leaf": [1, 40], "min_sum_hessian_in_leaf": [0.0, 20.0],
     "bagging_fraction": [0.4], "pos_bagging_fraction": [0.3], "alpha": [0.2, 0.99],
     "fair_c": [0.2], "poisson_max_delta_step": [0.1],
@@ -73,7 +73,8 @@ CATBOOST: dict[str, list[Any]] = {
     "one_hot_max_size": [2, 255], "max_ctr_complexity": [1, 4], "depth": [1, 8],
     "simple_ctr": ["Buckets:TargetBorderCount=2", "Counter:CtrBorderCount=3",
                    "FeatureFreq", "FloatTargetMeanValue", "BinarizedTargetMeanValue"],
-    "combinations_ctr": ["Counter", "Borders:Prior=0.3/2"], "learning_rate": [1e-5, 3],
+    "combinations_ctr": ["Counter", "Borders:Prior=0.3/2"],
+    "learning_rate": [1e-5, 1e150],
     "langevin": [True], "diffusion_temperature": [100.0], "posterior_sampling": [True],
     "model_shrink_rate": [0.2], "model_shrink_mode": ["Decreasing", "Constant"],
     "leaf_estimation_method": ["Gradient", "Exact", "Newton"],
@@ -82,7 +83,10 @@ CATBOOST: dict[str, list[Any]] = {
     "feature_weights": [[0.1, 1, 1, 3, 1]], "boosting_type": ["Ordered", "Plain"],
     "bootstrap_type": ["No", "MVS", "Bernoulli", "Bayesian"], "random_strength": [9.0],
     "score_function": ["L2", "Cosine", "NewtonL2"], "min_data_in_leaf": [20],
-    "per_float_feature_quantization": [["0:border_count=1024", "1:border_count=2"]],
+    "per_float_feature_quantization": [
+        ["0:border_count=1024", "1:border_count=2,nan_mode=Max"],
+        ["0:nan_mode=Max", "3:nan_mode=Min", "2:border_type=Uniform"],
+    ],
     "feature_border_type": ["Uniform", "MaxLogSum", "Median"], "iterations": [1, 23],
     "boost_from_average": [True, False], "leaf_estimation_backtracking": ["No"],
     "early_stopping_rounds": [1], "use_best_model": [False], "has_time": [True],
@@ -101,8 +105,8 @@ TREES: dict[str, list[Any]] = {
     "class_weight": ["balanced", "balanced_subsample"], "bootstrap": [True, False],
     "monotonic_cst": [[1, -1, 0, 0, 1]], "criterion": ["entropy", "poisson", "huber",
                       "absolute_error", "friedman_mse", "log_loss"],
-    "max_samples": [0.2, 7], "n_estimators": [1, 23], "splitter": ["random"],
-    "oob_score": [True], "learning_rate": [1e-6, 2.0], "init": ["zero"],
+    "max_samples": [0.2, 1, 2], "n_estimators": [1, 23], "splitter": ["random"],
+    "oob_score": [True], "learning_rate": [1e-6, 1e9], "init": ["zero"],
     "loss": ["exponential", "huber", "quantile", "absolute_error", "poisson", "gamma"],
     "subsample": [0.5], "alpha": [0.1], "n_iter_no_change": [1], "quantile": [0.2],
     "l2_regularization": [9.0], "max_bins": [3, 40], "max_iter": [1, 23],
@@ -153,7 +157,8 @@ def draw_data(choose: Choose, random: np.random.Generator) -> tuple[Any, Any, st
     three = np.digitize(score, [-0.4, 0.9])
     names, two = np.array(["no", "yes", "maybe"]), (score > 0.3).astype(int)
     y = {
-        "values": score * choose([1, 1, 1e-20, 1e8]), "positive": np.exp(score / 2),
+        "values": score * choose([1, 1, 1e-20, 1e8, 1e37]),
+        "positive": np.exp(score / 2),
         "two": choose([two, names[two], two > 0]), "ranks": three,
         "three": choose([three, names[three], three]),
         "columns": np.column_stack([score, -score, X[:, 1] > 0]),
@@ -196,7 +201,8 @@ class Case:
 
 def draw_weights(choose: Choose, random: np.random.Generator, X: Any) -> Any:
     """Draw weights of rows, or none."""
-    return choose([None, None, random.random(len(X)) * choose([1, 1e-3, 1e5])])
+    some = random.random(len(X)) * choose([1, 1e-3, 1e5])
+    return choose([None, None, some, some * (random.random(len(X)) < 0.4)])
 
 
 def one_in(choose: Choose, n: int) -> bool:
@@ -411,6 +417,10 @@ def catboost(choose: Choose, random: np.random.Generator) -> Case:
         how["class_weights"] = [0.1, 1.0, 5.0]
     if kind not in ("values", "positive"):
         how.pop("target_border", None)
+    if kind == "three" and y.dtype.kind == "i" and one_in(choose, 4):
+        how |= (
+            {"classes_count": 5} if one_in(choose, 2) else {"class_names": [4, 2, 1, 0]}
+        )
     if loss == "CrossEntropy":
         y = codes(y)
     more: dict[str, Any] = {"sample_weight": draw_weights(choose, random, X)}
@@ -424,7 +434,7 @@ def catboost(choose: Choose, random: np.random.Generator) -> Case:
         more["baseline"] = random.normal(size=len(X))
     make = partial(getattr(cb, f"CatBoost{wrapper}"), **how, **QUIET)
     model = make().fit(X, y, **more, **named)
-    act = choose([""] * 6 + ["shrink", "scale", "sum", "more"])
+    act = choose([*[""] * 6, "shrink", "scale", "sum", "more", "leaves", "fewer"])
     if act == "shrink":
         n = model.tree_count_
         model.shrink(max(n - 1, 1), choose([0, min(1, n - 2)]) if n > 2 else 0)
@@ -434,6 +444,10 @@ def catboost(choose: Choose, random: np.random.Generator) -> Case:
         model.set_scale_and_bias(choose([0.3, -2.0, 1e-30]), moved)
     elif act == "sum":
         model = cb.sum_models([model, model], weights=[0.3, choose([0.7, -1.0])])
+    elif act == "leaves":
+        model.set_leaf_values(-1.5 * np.asarray(model.get_leaf_values()))
+    elif act == "fewer":
+        model.drop_unused_features()
     elif act == "more":
         model = make().fit(X, y, init_model=model, **more, **named)
     word = f"{act}, {wrapper} of {kind}, {how}, {[*more]}, {categories}"

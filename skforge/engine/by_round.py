@@ -161,8 +161,8 @@ class ByRound(ByTree):
             return
         sums = self._first_sums() if start is None else start.T
         catboost = forest.source == "catboost"
-        if catboost:  # it adds what each step gives, which starts from 0
-            sums = np.full_like(sums, -0.0)
+        if catboost:  # it adds what each step gives, which starts from 0, or -inf
+            sums = np.where(np.isinf(sums), sums, -0.0)
         spec = rounds.spec(begin, end)
         values = rounds.width * forest.leaf_value.shape[1] * max(1, n)
         most = MOST_BYTES // (values * forest.accumulator_dtype.itemsize)

@@ -114,6 +114,8 @@ def _stages_asked(
     rounds = predictor.module.parts[0].rounds
     if rounds is None or predictor.forest.source != "catboost":
         return None if params or rounds is None else (method, 0, rounds.n, 1)
+    if np.isinf(predictor.forest.base).any():
+        return None  # of classes without rows, which CatBoost may refuse
     rest, base = dict(params), method
     step, kind = rest.pop("eval_period", 1), rest.pop("prediction_type", None)
     if kind is None and method == "predict" and not predictor.forest.classifies:

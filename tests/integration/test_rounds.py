@@ -424,6 +424,20 @@ def test_catboosts_stages(tmp_path: Any) -> None:
     all_same(fast.staged_predict(GAPS, **how), model.staged_predict(GAPS, **how))
 
 
+def test_catboost_has_no_stages_of_classes_without_rows() -> None:
+    """Modules have, and classes that training did not meet have a score of -inf."""
+    how = {"loss_function": "MultiClass", "classes_count": 5, "thread_count": 1}
+    model = cb.CatBoostClassifier(
+        iterations=N, allow_writing_files=False, verbose=0, **how
+    )
+    fast = plain(model.fit(GAPS, THREE)).fit(GAPS[:50])
+    for name in ("staged_predict", "staged_predict_proba"):
+        with pytest.raises(cb.CatBoostError, match="invalid approx index"):
+            next(getattr(fast, name)(GAPS))
+    wanted = (own("catboost", model, 0, k) for k in range(1, N + 1))
+    all_same(compile_forest(model).staged_predict_raw(GAPS), wanted)
+
+
 def test_rows_with_categories() -> None:
     rows = X.astype(object)
     rows[:, 0] = np.array(list("abc"))[THREE]

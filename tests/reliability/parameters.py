@@ -19,7 +19,7 @@ import pandas as pd
 
 import skforge
 from skforge import CompiledForest, Schedule, compile_forest, load_forest
-from skforge.exceptions import UnsupportedModelError
+from skforge.exceptions import InvalidModelError, UnsupportedModelError
 from skforge.forest.forest import Forest
 from skforge.forest.reference import draw_rows, reference_leaves, reference_raw
 from skforge.forest.rounds import ends_in_bias
@@ -123,7 +123,7 @@ def compare(
         try:
             for name, model, calls, forest_ in make():
                 forms[name], forest = (model, calls), forest or forest_
-        except UnsupportedModelError as error:
+        except (UnsupportedModelError, InvalidModelError) as error:
             outcome.refused.append(str(error))
         except Exception as error:  # noqa: BLE001 - an answer was promised
             outcome.differs.append(f"{type(error).__name__}: {error}"[:600])
