@@ -93,6 +93,22 @@ class NumberCategories:
         codes[gaps] = np.nan
         return codes
 
+    def of_table(self, column: Any) -> Array | None:
+        """Return the codes of a table's column beside texts, when numbers are objects.
+
+        As Python compares these, so does float64 if it rounds none.
+        """
+        numbers = frames.numbers_in(column)
+        if numbers is None or self.large or numbers[0].dtype.kind == "b":
+            return None
+        values, gaps = numbers
+        if frames.may_round(values):
+            return None
+        codes = self.codes(values.astype(np.float64))
+        if gaps is not None:
+            codes[gaps] = np.nan
+        return codes
+
     def of_listed(self, listed: Any) -> Array | None:
         number = frames.number_dtype(listed.dtype)
         if number is None:
@@ -118,6 +134,12 @@ class TextCategories:
         codes = self._texts.of_column(column)
         return codes if codes is None else np.full(len(column), codes)
 
+    def of_table(self, column: Any) -> Array | None:
+        """Return the codes of a column of polars or pyarrow."""
+        if not frames.holds_texts(column):
+            return None
+        return self.of_column(column)
+
     def of_listed(self, listed: Any) -> Array | None:
         return self._texts.codes(listed.tolist())
 
@@ -137,6 +159,9 @@ class ObjectCategories:
     def of_column(self, column: Any) -> Array | None:
         return None  # the encoder goes through objects one by one
 
+    def of_table(self, column: Any) -> Array | None:
+        return None
+
     def of_listed(self, listed: Any) -> Array | None:
         labels = np.asarray(listed)
         if labels.dtype != self._dtype:
@@ -149,7 +174,8 @@ CodedColumn: TypeAlias = NumberCategories | TextCategories | ObjectCategories
 
 class CodedRows(PlainRows):
     __slots__ = (
-        *("_categories", "_kept", "_large", "_numbers", "_takes_every", "_whole"),
+        *("_categories", "_kept", "_large", "_numbers", "_takes_every", "_has_texts"),
+        "_whole",
     )
 
     def __init__(
@@ -165,6 +191,7 @@ class CodedRows(PlainRows):
             for i, known in categories.items()
             if isinstance(known, NumberCategories)
         }
+        self._has_texts = len(self._numbers) < len(categories)
         self._large = [i for i, known in self._numbers.items() if known.large]
         self._whole = any(self._numbers[i].whole for i in self._large)
         narrow = (np.bool_, np.float32)  # dtypes that some categories refuse
@@ -204,6 +231,8 @@ class CodedRows(PlainRows):
         return read
 
     def _table(self, X: Any) -> ReadArray | None:
+        if self._has_texts:
+            return self._table_with_texts(X) if self._r.tables else None
         read = super()._table(X)
         if read is None or not self._takes_kinds(self._kinds_of(X), read[0]):
             return None
@@ -211,6 +240,22 @@ class CodedRows(PlainRows):
         if encoded is None or not self._large or self._with_large(encoded[0], X):
             return encoded
         return None
+
+    def _table_with_texts(self, X: Any) -> ReadArray | None:
+        """Read a table of whose categories the encoder gets an array of objects."""
+        if self.warning_of(X, frames.labels_of(X)) != "":
+            return None
+        rows = np.empty(X.shape, self._r.dtype)
+        for i, column in enumerate(frames.table_columns(X)):
+            if (known := self._categories.get(i)) is not None:
+                if (codes := known.of_table(column)) is None:
+                    return None
+                rows[:, i] = codes
+            elif (numbers := frames.numbers_in(column)) is not None:
+                frames.write_numbers(rows, i, numbers)
+            else:
+                return None
+        return rows, ""
 
     def _takes_kinds(self, kinds: list[Any], values: Array) -> bool:
         """Tell whether the encoder takes a table's columns of its own.

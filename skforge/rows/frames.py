@@ -207,6 +207,25 @@ def numbers_in(column: Any, arrow: bool = True) -> ColumnNumbers | None:
     return np.asarray(column.fill_null(zero)), np.asarray(column.is_null())
 
 
+def holds_texts(column: Any) -> bool:
+    """Tell whether NumPy's array of a column of polars or pyarrow has its texts.
+
+    That of pyarrow's dictionary has the last text in place of missing ones.
+    """
+    if hasattr(column, "to_arrow"):
+        return _type_name(column.dtype) in ("string", "categorical", "enum")
+    kind = column.type
+    if not hasattr(kind, "index_type"):
+        return _type_name(kind) in ("string", "large_string")
+    texts = _type_name(kind.value_type) in ("string", "large_string")
+    return texts and not column.null_count
+
+
+@lru_cache(maxsize=256)
+def _type_name(dtype: Any) -> str:
+    return str(dtype).lower().partition("(")[0]
+
+
 def objects_in(column: Any) -> Any:
     """Return a column of any library as a sequence of objects."""
     for name in ("to_list", "to_pylist"):  # of polars and pyarrow

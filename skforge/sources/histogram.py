@@ -169,13 +169,13 @@ class HistGradientBoostingSource(SklearnSource):
         return replace(spec, outputs=replace(spec.outputs, function="softmax_by_rows"))
 
     def reading(self) -> Reading | None:
-        """Read frames alone where some categories are no numbers."""
+        """Read no arrays and lists where some categories are no numbers."""
         # it takes no sparse rows
         how: dict[str, Any] = {"fill": None, "objects": not self._coded}
         if self._coded:  # which warns, and takes unknown categories for missing ones
             how |= {"estimator": "OrdinalEncoder", "unseen": np.nan, "arrow": False}
         if not self._by_value:
-            how |= {"arrays": False, "lists": False, "tables": False}
+            how |= {"arrays": False, "lists": False, "tables": not self._objects}
         return self._reading(**how)
 
     @cached_property

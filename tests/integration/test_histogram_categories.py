@@ -381,6 +381,42 @@ def test_texts_beside_numbers(tmp_path):
     same_stored(fast, model, rows, tmp_path)
 
 
+def test_texts_of_tables(tmp_path):
+    """As in frames; scikit-learn makes an array of objects of all categories."""
+    pl, pa = pytest.importorskip("polars"), pytest.importorskip("pyarrow")
+    X, y = coded(NUMBERS["postal codes"], int)
+    jobs = PEOPLE.job.astype(object)
+    frame = pd.DataFrame({"zip": X[:, 0].astype(int), "x": X[:, 1], "job": jobs})
+    model = HistGradientBoostingClassifier(
+        max_iter=4, categorical_features=["zip", "job"]
+    ).fit(frame, y)
+    gaps = frame.astype({"zip": "Int64"})
+    gaps.loc[::3, "job"] = None
+    gaps.loc[::4, "zip"] = pd.NA
+    gaps.loc[1, "job"] = "new"
+    rows = []
+    for given in (frame, frame[:1], frame[:300], gaps, gaps[:1]):
+        types = {"job": pa.string()}
+        table = pa.table({k: pa.array(given[k], types.get(k)) for k in given})
+        polars = pl.from_arrow(table)
+        job = sorted({*polars["job"].drop_nulls(), "other"})
+        kinds = pl.Categorical, pl.Enum(job)
+        rows += [table, polars, *(polars.cast({"job": kind}) for kind in kinds)]
+        rows.append(polars.cast({"zip": pl.Float32}))
+        if given["job"].notna().all():
+            coded_jobs = table["job"].combine_chunks().dictionary_encode()
+            rows.append(table.set_column(2, "job", coded_jobs))
+    fast = compiled(model, frame)
+    by_kernels(fast, model, rows)
+    states = same_stored(fast, model, rows, tmp_path)
+    # NumPy's array of such a column has the last text in place of missing ones
+    nulls = pa.array(gaps["job"]).dictionary_encode()
+    table = pa.table({"zip": frame["zip"], "x": frame["x"], "job": nulls})
+    same_answers(fast, model, [table])
+    with pytest.raises(SourceNeededError):
+        states["file"].predict(table)
+
+
 def kinds_of_objects():
     ages = pd.cut(PEOPLE.pay, [0, 10, 20, 200])
     days = pd.to_datetime("2020-01-01") + pd.to_timedelta(np.arange(N) % 5, "D")
