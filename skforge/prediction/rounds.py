@@ -32,7 +32,7 @@ def rounds_asked(
     to_end = last is None or np.array_equal(np.ravel(last)[1:], [0])
     if source.kind == "xgboost" and to_end:
         return 0, rounds.n  # to the best round, whichever is the first
-    if library == "lightgbm" and _stopped_early(source):
+    if library == "lightgbm" and _has_more(source, rounds.n):
         start = max(0, params.get("start_iteration") or 0)
         count = params.get("num_iteration")
         if count is None and not start:
@@ -48,12 +48,15 @@ def rounds_asked(
         return None
 
 
-def _stopped_early(source: Source) -> bool:
-    """Tell whether a wrapper of LightGBM, or its Booster, has a best round."""
+def _has_more(source: Source, n: int) -> bool:
+    """Tell whether a model of LightGBM has rounds behind the ``n`` of its forest."""
     model = source.held
-    names = "best_iteration_", "best_iteration"
-    of = model, getattr(model, "booster_", None)
-    return any((getattr(one, name, 0) or 0) > 0 for one in of for name in names)
+    if (count := getattr(model, "n_estimators_", None)) is not None:
+        return bool(count > n)
+    if hasattr(model, "current_iteration"):
+        return bool(model.current_iteration() > n)
+    # kept of Boosters whose rounds behind the best one are left out
+    return (getattr(model, "best_iteration", 0) or 0) > 0
 
 
 def rule(predictor: OfKernels, params: Mapping[str, Any]) -> Callable[[str, Any], Any]:

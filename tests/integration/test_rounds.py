@@ -371,15 +371,26 @@ def test_wrappers_answer_for_rounds(library: str, early: bool, tmp_path: Any) ->
     if not early:
         return
     more = chosen(library, 1, n + 2)
-    same(fast.predict(GAPS, **more), model.predict(GAPS, **more))
-    assert fast.counters()["library"]["rows"] == len(GAPS)
-    with pytest.raises((SourceNeededError, InvalidInputError)):
-        loaded.predict(GAPS, **more)
-    if library == "lightgbm":
-        for how in ({"num_iteration": -1}, {"start_iteration": 1}):
-            same(fast.predict(GAPS, **how), model.predict(GAPS, **how), how)
-            with pytest.raises(SourceNeededError):
-                loaded.predict(GAPS, **how)
+    if library == "xgboost":
+        same(fast.predict(GAPS, **more), model.predict(GAPS, **more))
+        assert fast.counters()["library"]["rows"] == len(GAPS)
+        with pytest.raises((SourceNeededError, InvalidInputError)):
+            loaded.predict(GAPS, **more)
+        return
+    # LightGBM's wrappers keep no rounds behind the best one
+    for how in (more, {"num_iteration": -1}, {"start_iteration": 1}):
+        for one in (fast, loaded):
+            same(one.predict(GAPS, **how), model.predict(GAPS, **how), how)
+    assert fast.counters()["library"]["rows"] == 0
+    how = {"objective": "multiclass", "num_class": 3, "verbose": -1}
+    data = lgb.Dataset(GAPS, THREE)
+    further = lgb.train(how, data, 2, init_model=model.booster_)
+    assert further.current_iteration() > n
+    model._Booster, further.best_iteration = further, n
+    further = plain(model).fit(GAPS[:50])
+    for how in (more, {"num_iteration": -1}, {"start_iteration": 1}):
+        same(further.predict(GAPS, **how), model.predict(GAPS, **how), how)
+        refusal(SourceNeededError, saved(further, tmp_path).predict, GAPS, **how)
 
 
 def test_ranges_of_rounds_are_read_as_xgboost_reads_them() -> None:
