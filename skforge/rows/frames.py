@@ -33,7 +33,7 @@ ColumnNumbers: TypeAlias = tuple[Array, Array | None]
 
 #: float64 holds all whole numbers below this one.
 _EXACT = 2**53
-
+_FEW_ROWS = 256  # of which polars' expressions take longer than Python
 
 #: How classes of rows are called here, so that no library is imported.
 _KINDS = {
@@ -566,8 +566,15 @@ def codes_in(column: Any) -> ColumnCodes | None:
 def _polars_codes(column: Any) -> ColumnCodes | None:
     if not str(column.dtype).startswith(("Categorical", "Enum")):
         return None
+    is_enum = type(column.dtype).__name__ == "Enum"
+    if len(column) <= _FEW_ROWS:
+        values = column.to_list()
+        listed = column.dtype.categories.to_list() if is_enum else values
+        names = [name for name in dict.fromkeys(listed) if name is not None]
+        places: dict[Any, int] = {None: -1, **{x: i for i, x in enumerate(names)}}
+        return names, np.array([places[x] for x in values], np.int64)
     numbers = column.to_physical().to_numpy()
-    if str(column.dtype).startswith("Enum"):
+    if is_enum:
         names, known = column.dtype.categories, np.arange(len(column.dtype.categories))
     else:  # the full list may be shared by all frames; Arrow lists them by row
         names = column.unique(maintain_order=True).drop_nulls()

@@ -10,6 +10,7 @@ import pytest
 from sklearn.tree import DecisionTreeClassifier
 
 from skforge import InvalidModelError
+from skforge.rows import frames
 from skforge.runtime.records import plain_in, plain_out
 from skforge.sources.base import ADAPTERS, Source, adapter_of, register
 from skforge.sources.find import source_of
@@ -59,3 +60,19 @@ def test_arrays_of_texts_are_refused_before_they_fill_memory():
         plain_in(np.ndarray, array, "columns")
     wanted = plain_in(np.ndarray, {"dtype": "<f8", "values": [1, 2]}, "columns")
     assert wanted.tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("names", [["b", "a", "", "c"], [None], [None, "c"]])
+@pytest.mark.parametrize("n", [1, 40, 256, 300])
+def test_codes_of_few_rows_of_polars_are_those_of_many(n, names, monkeypatch):
+    pl = pytest.importorskip("polars")
+    texts = np.random.default_rng(0).choice(np.array(names, object), n).tolist()
+    for dtype in (pl.Categorical, pl.Enum(["c", "new", "a", "b", ""])):
+        column = pl.Series("x", texts, dtype)
+        listed, codes = frames.codes_in(column)
+        with monkeypatch.context() as patch:
+            patch.setattr(frames, "_FEW_ROWS", 0)
+            others, expected = frames.codes_in(column)
+        assert listed == others
+        assert codes.tolist() == expected.tolist()
+        assert [None if i < 0 else listed[i] for i in codes] == texts
