@@ -12,25 +12,16 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from skforge import compile_forest
-from skforge.compiler.ir.lir.nodes import I64, U8, Buffer
 from skforge.compiler.target import Target
 from skforge.engine.cpu import threads as runtime
 from skforge.engine.cpu import workers
 from skforge.engine.cpu.jit import compile_functions
 from skforge.forest.reference import draw_rows
 from tests.exactness.forests import drawn
-from tests.lir_loops import for_, parallel_for
-from tests.llvm_kernels import buffers, kernel
 from tests.noted import run_threads
 from tests.programs import run_python
 from tests.run_kernel import call
-
-
-def squares_kernel():
-    def write(b, n, out):
-        parallel_for(b, n, lambda i: b.store(out, i, b.mul(i, i)))
-
-    return kernel({"n": I64, **buffers(out=I64)}, write, "squares")
+from tests.thread_kernels import squares_kernel
 
 
 @pytest.fixture(scope="module")
@@ -197,14 +188,11 @@ def test_sixteen_python_threads(squares):
 PRELUDE = """
 import os, sys, threading, time
 import numpy as np
-from skforge import compile_forest
-from skforge.forest.reference import draw_rows
 from skforge.engine.cpu import threads as runtime
-from skforge.engine.cpu import workers
 from tests.run_kernel import call
 from skforge.engine.cpu.jit import compile_functions
 from skforge.compiler.target import Target
-from tests.integration.test_runtime import slow_kernel, squares_kernel
+from tests.thread_kernels import slow_kernel, squares_kernel
 
 squares = compile_functions([squares_kernel()], Target.host())
 def right(n=1000, n_threads=2):
@@ -254,22 +242,6 @@ def test_omp_num_threads_is_respected():
     code = "print(runtime.parallel_for_pointer(8)[1], right(n_threads=8))"
     done = run_here(code, OMP_NUM_THREADS="1")
     assert done.split() == ["1", "True"]
-
-
-def slow_kernel():
-    """Return a parallel kernel that takes about a second on one core."""
-
-    def write(b, n, work, out: Buffer):
-        def body(i):
-            def step(_, carried):
-                return [b.add(b.mul(carried[0], 6364136223846793005), 1)]
-
-            (x,) = for_(b, b.const(0), work, b.const(1), step, [i])
-            b.store(out, i, b.convert(b.binary("shr", x, 60), U8))
-
-        parallel_for(b, n, body)
-
-    return kernel({"n": I64, "work": I64, **buffers(out=U8)}, write, "slow")
 
 
 def test_an_interrupt_waits_for_the_kernel():
