@@ -233,12 +233,10 @@ def test_scattered_lines_of_memory_take_longer_with_avx2_only() -> None:
             for l3 in (1 << 30, 1 << 12)
         )
         held = CostEstimate(made, replace(target, l2_bytes=1 << 30))
-        counts = far.counts.lanes
-        for term, reads in (("far_leaf", 100), ("far_hop", counts.hops)):
-            few, many = (one.terms(lanes, 64)[term] for one in (held, far))
-            assert few == 0 < reads
-            assert many == pytest.approx(further * 64 * reads, rel=0.01)
-            assert (term in far.parts(lanes, 64)) == (term == "far_leaf" or further > 0)
+        reads = far.counts.lanes.hops + 100  # of nodes and leaves
+        few, many = (one.terms(lanes, 64)["far"] for one in (held, far))
+        assert few == 0 and many <= further * 64 * reads
+        assert (many > further * 64 * reads / 3) == (further > 0)
         waits = [one.terms(row, 64)["wait"] for one in (near, far)]
         visits = far.counts.four.visits * 64 * 100
         narrow = WITHOUT_MASKS["tile-row", 4] if target is V3 else 1.0

@@ -45,6 +45,40 @@ def test_without_weights_all_leaves_are_as_likely():
     assert np.allclose(shares(forest)[forest.leaf >= 0], 1 / 9)
 
 
+def test_missed_leaves_are_those_that_a_cache_lost():
+    """Beside a cache of some lines, of which the one not read for longest goes."""
+    model = ExtraTreesRegressor(20, max_depth=9, bootstrap=False, random_state=0)
+    model.fit(X, Y)
+    forest = load_forest(model)
+    leaves = Reach.of(rarity(shares(forest)[forest.leaf >= 0]), LINE)
+    rows = np.array([1.0, float(len(X))])
+    for lines in (100, 300, 1000):
+        held: dict[tuple[int, int], None] = {}
+        lost = 0
+        for row in model.apply(X):
+            for leaf in enumerate(row.tolist()):
+                lost += held.pop(leaf, 0) == 0
+                held[leaf] = None
+                if len(held) > lines:
+                    del held[next(iter(held))]
+        few, many = leaves.missed(lines * LINE, rows)
+        assert few == 0 and lost / len(X) / 1.2 < many < lost / len(X) * 1.2
+    assert not leaves.missed(1 << 30, rows).any()
+
+
+def test_skewed_trees_miss_a_smaller_part_of_their_lines_than_bushy_ones():
+    one, rows = np.ones(1), np.array([4096.0])
+    lines = 2.0 ** np.arange(10)
+    bushy = Reach(np.pad([lines.sum()], (9, RAREST - 10)))
+    skewed = Reach(np.pad(lines, (0, RAREST - 10)))
+    few, many = (
+        float((reach.missed(bushy.size / 2, rows) / reach.distinct(one))[0])
+        for reach in (skewed, bushy)
+    )
+    assert 0 < few < many / 3
+    assert skewed.beside(bushy, 2).size == 3 * bushy.size
+
+
 @pytest.mark.parametrize("rows", [1, 8, 64, 512])
 def test_distinct_leaves_are_those_that_rows_reach(rows):
     model = ExtraTreesRegressor(20, max_depth=9, bootstrap=False, random_state=0)

@@ -18,7 +18,7 @@ COEFFICIENTS: dict[str, dict[str, float]] = json.loads(_FITTED)["coefficients"]
 ON_ARM = {"bitsliced": {"compare": 0.93, "load": 5.0}, "trees": {"hop": 8.0}}
 FAR_CODES = {"far_code": 14.0}
 ON_AVX2 = {
-    "lanes": {"hop": 9.0, "far_hop": 0.3},
+    "lanes": {"hop": 9.0, "far": 0.35},
     "tile-row": FAR_CODES,
     "tiles": FAR_CODES,
 }

@@ -43,6 +43,9 @@ RAREST = 40
 
 _SHARES = 2.0 ** -np.arange(RAREST)
 
+#: Steps of the search for the number of rows whose lines fill a cache.
+HALVINGS = 10
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reach:
@@ -76,6 +79,24 @@ class Reach:
         missed = np.power(1.0 - _SHARES, few[:, None])
         lines = (1.0 - missed) @ self.lines
         return np.asarray(lines[place.reshape(rows.shape)])
+
+    def beside(self, other: Reach, times: float = 1) -> Reach:
+        """Return these lines and ``times`` those of another, as one."""
+        return Reach(self.lines + times * other.lines)
+
+    def missed(self, cache: float, rows: Counts) -> Counts:
+        """Return the lines of a row that a cache does not hold any more.
+
+        It holds the lines of the last rows, the common ones always. So fewer lines are
+        missed of skewed trees than of bushy ones of that size.
+        """
+        low, high = 0.0, float(np.log2(np.max(rows)))
+        for _ in range(HALVINGS):
+            middle = np.array([(low + high) / 2])
+            full = self.distinct(2.0**middle)[0] * LINE > cache
+            low, high = (low, middle[0]) if full else (middle[0], high)
+        lines = _SHARES * (1.0 - _SHARES) ** 2.0**low @ self.lines
+        return np.where(self.distinct(rows) * LINE > cache, lines, 0.0)
 
 
 def shares(forest: Forest, first: int = 0, last: int | None = None) -> Counts:

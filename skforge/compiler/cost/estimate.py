@@ -310,17 +310,29 @@ def pairs(w: Work) -> Terms:
 
 
 def _beside_leaves(w: Work, c: LanesCost) -> Counts:
-    """Return the bytes of tests and leaves: each drives the other out of caches.
+    """Return the bytes of tests and leaves: each drives the other out of caches."""
+    return np.asarray(c.size + w.met(w.forest.leaves) * _spread(w, c))
+
+
+def _spread(w: Work, c: LanesCost) -> float:
+    """Return how many times as many lines as leaves fill they take.
 
     Places without a leaf lie between: trees of 12 leaves take the lines of 64.
     """
-    f = w.forest
-    leaves = w.met(f.leaves) * max(1.0, c.leaves / max(1, f.n_leaves))
-    return np.asarray(c.size + leaves)
+    return max(1.0, c.leaves / max(1, w.forest.n_leaves))
+
+
+def _far_lines(w: Work, c: LanesCost, rest: Reach) -> float | Counts:
+    """Return the lines of nodes and leaves that a row waits for, since L2 lost them."""
+    l2 = w.target.l2_bytes
+    if not only_avx2(w.target) or not l2:
+        return 0.0
+    lines = rest.beside(w.forest.leaves, _spread(w, c))
+    return lines.missed(max(l2 / 4, l2 - c.size), w.again)
 
 
 def _in_lanes(w: Work, c: LanesCost, rest: Reach, calls: Counts, test: str) -> Terms:
-    f, m, l2 = w.forest, w.machine, w.target.l2_bytes
+    f, m = w.forest, w.machine
     groups = np.ceil(w.n / f.sums_together)
     turns = -(-f.trees // IN_FLIGHT) / f.trees
     return {
@@ -339,8 +351,7 @@ def _in_lanes(w: Work, c: LanesCost, rest: Reach, calls: Counts, test: str) -> T
         # a sum waits for its last addition, beside those of other rows
         "leaf": groups * f.trees * f.leaf_vectors * m.scalar,
         "leaf_wait": w.n * f.trees * f.leaf_vectors * w.wait(_beside_leaves(w, c)),
-        "far_leaf": w.n * f.trees * w.scattered(_beside_leaves(w, c), l2),
-        "far_hop": w.n * c.hops * w.scattered(w.met(rest) + _beside_leaves(w, c), l2),
+        "far": w.n * _far_lines(w, c, rest) * SCATTERED,
     }
 
 
