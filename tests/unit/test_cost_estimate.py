@@ -239,7 +239,7 @@ def test_scattered_lines_of_memory_take_longer_with_avx2_only() -> None:
         assert (many > further * 64 * reads / 3) == (further > 0)
         waits = [one.terms(row, 64)["wait"] for one in (near, far)]
         visits = far.counts.four.visits * 64 * 100
-        narrow = WITHOUT_MASKS["tile-row", 4] if target is V3 else 1.0
+        narrow = WITHOUT_MASKS.get(("tile-row", 4), 1.0) if target is V3 else 1.0
         streamed = far.counts.four.lines.size >= STREAMED_BYTES
         ahead = TO_L2 if streamed else 1.0
         profile = MachineProfile.of(target)
