@@ -118,7 +118,8 @@ def _stages_asked(
         return None  # of classes without rows, which CatBoost may refuse
     rest, base = dict(params), method
     step, kind = rest.pop("eval_period", 1), rest.pop("prediction_type", None)
-    if kind is None and method == "predict" and not predictor.forest.classifies:
+    task = predictor.forest.task
+    if kind is None and method == "predict" and task == "regression":
         kind = "RawFormulaVal"  # whatever ``predict`` returns
     if kind is not None:
         base = predictor.source.same_method(method, {"prediction_type": kind}) or ""

@@ -70,7 +70,11 @@ class CatBoostSource(Source):
         ]
 
     def same_method(self, method: str, params: Mapping[str, Any]) -> str | None:
-        if method != "predict" or params.keys() != {"prediction_type"}:
+        ranks = self.forest.task == "ranking"  # whose own methods take no type
+        if ranks and self.model is None and "prediction_type" in params:
+            called = f"{self.class_name}.{method}() got an unexpected keyword"
+            raise TypeError(f"{called} argument 'prediction_type'")
+        if ranks or method != "predict" or params.keys() != {"prediction_type"}:
             return None
         names = {"RawFormulaVal": "predict_raw"}
         if self.forest.classifies:

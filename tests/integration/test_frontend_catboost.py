@@ -267,6 +267,23 @@ def test_other_methods_and_arguments_are_the_models_own(tmp_path):
     assert fast.predict(X[0]) == model.predict(X[0])
 
 
+def test_rankers_take_no_prediction_type(tmp_path):
+    X, signal = make_rows()
+    y, groups = np.digitize(signal, [0, 1]), np.arange(len(X)) // 10
+    model = train("Ranker", X, y, {"group_id": groups})
+    fast = plain(model).fit(X)
+    stored = saved(fast, tmp_path)
+    for method in ("predict", "staged_predict"):
+        for how in ({}, {"ntree_end": 3}):
+            wanted = np.array([*getattr(model, method)(X, **how)])
+            for one in (fast, stored):
+                same_bits([*getattr(one, method)(X, **how)], wanted)
+        for one in (fast, stored):
+            with pytest.raises(TypeError, match="argument 'prediction_type'"):
+                [*getattr(one, method)(X, prediction_type="RawFormulaVal")]
+    same_bits(stored.predict_raw(X), model.predict(X))
+
+
 def test_arguments_for_files_have_another_way(contents):
     X, _ = make_rows()
     fast = plain(contents[FILES[0]]).fit(X)
