@@ -14,7 +14,8 @@ COEFFICIENTS: dict[str, dict[str, float]] = json.loads(_FITTED)["coefficients"]
 #: cannot make bits of a vector's answers at once, and no operand is in memory. Those of
 #: AVX2, where steps below lanes take longer than in the fit, and each line that L2 lost
 #: some ns (15 forests, Zen 3), where 16 registers do not hold more than 64 codes, and
-#: where a few rows of few trees do not hide that a tile waits for the one above.
+#: where a few rows of few trees do not hide that a tile waits for the one above, though
+#: their walks, eight at a time, hide some of what fetching nodes takes.
 ON_ARM = {"bitsliced": {"compare": 0.93, "load": 5.0}, "trees": {"hop": 8.0}}
 FAR_CODES = {"far_code": 12.0}
 ON_AVX2 = {
@@ -22,6 +23,7 @@ ON_AVX2 = {
     "tile-row": FAR_CODES,
     "tiles": FAR_CODES | {"chain": 2.7},
     "values": {"chain": 2.1},
+    "rows": {"fetch": 3.4},
 }
 
 #: What kinds of so many levels take on AVX2 beside estimates that AVX-512 decides
