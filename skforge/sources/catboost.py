@@ -39,6 +39,21 @@ def _passes_over(X: Any, places: Sequence[int]) -> bool:
     return all(_is_number(dtype) for i, dtype in dtypes if i not in places)
 
 
+def _has_no_rows(X: Any, width: int) -> bool:
+    """Tell whether CatBoost answers with nothing, whatever further columns are."""
+    n_rows, *columns = np.shape(X) or (1,)
+    known = type(X) is np.ndarray or frames.is_pandas(X)
+    if not known and frames.kind_of(X) != "polars":
+        return n_rows == 0 and columns == [width]
+    return n_rows == 0 and len(columns) == 1 and columns[0] >= width
+
+
+def _columns_at(X: Any, places: Any) -> Any:
+    if frames.is_pandas(X):
+        return X.iloc[:, places]
+    return X[:, places] if hasattr(X, "get_columns") else X.select(places)
+
+
 def _first_columns(X: Any, width: int) -> Any:
     X = plain.array_of(X) if type(X) is list else X
     wide = type(X) is np.ndarray and X.ndim == 2 and X.shape[1] > width
@@ -107,7 +122,10 @@ class CatBoostSource(Source):
         return None if read is None else read[0]
 
     def _unaided(self, X: Any, method: str) -> Any:
-        if np.shape(X) == (0, self.forest.n_columns):
+        # it refuses arrays of floats for categories
+        floats = type(X) is np.ndarray and X.dtype.kind == "f"
+        has_none = _has_no_rows(X, self.forest.n_columns)
+        if has_none and not (floats and self.forest.is_encoded):
             return np.empty((0, self.forest.n_features), np.float32)
         if np.ndim(X) == 1 and len(X):
             what = f"{method} of one row without a second axis"
@@ -135,17 +153,17 @@ class CatBoostSource(Source):
             return with_dropped(self.forest, X, places) if passes else X
         labels = frames.column_names(X)
         if self.forest.column_names is None:
-            cut = frames.is_pandas(X) and len(labels) > width
-            cut = cut and (every or _passes_over(X, range(width)))
-            return X.iloc[:, :width] if cut else X
+            known = frames.is_pandas(X) or frames.kind_of(X) == "polars"
+            cut = known and len(labels) > width
+            if not cut or not (every or _passes_over(X, range(width))):
+                return X
+            return _columns_at(X, slice(width))
         places = self._places(labels)
         if places is None:
             return X
         if len(labels) > width and not (every or _passes_over(X, places)):
             return X
-        if frames.is_pandas(X):
-            return X.iloc[:, places]
-        return X[:, places] if hasattr(X, "get_columns") else X.select(places)
+        return _columns_at(X, places)
 
     def _places(self, labels: list[Any]) -> list[int] | None:
         """Return the places of the model's names; None if CatBoost goes by position."""

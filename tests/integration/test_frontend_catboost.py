@@ -15,6 +15,7 @@ from skforge import CompiledForest, Schedule, compile_forest
 from skforge.exceptions import (
     InvalidInputError,
     InvalidModelError,
+    SourceNeededError,
     UnsupportedModelError,
 )
 from skforge.forest.reference import draw_rows, reference_leaves, reference_raw
@@ -282,6 +283,38 @@ def test_rankers_take_no_prediction_type(tmp_path):
             with pytest.raises(TypeError, match="argument 'prediction_type'"):
                 [*getattr(one, method)(X, prediction_type="RawFormulaVal")]
     same_bits(stored.predict_raw(X), model.predict(X))
+
+
+@pytest.mark.parametrize("kind", ["named", "unnamed", "categories"])
+def test_further_columns(kind, tmp_path):
+    """CatBoost passes over them, and looks at no name of 0 rows."""
+    pd, pl = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    X, signal = make_rows(missing=0)
+    frame = pd.DataFrame(X, columns=[*"abcde"])
+    fit = {}
+    if kind == "categories":
+        frame, fit = frame.astype({"d": int}), {"cat_features": ["d"]}
+    rows = frame if kind != "unnamed" else X
+    model = train("Classifier", rows, signal > 0, fit)
+    fast = plain(model).fit(rows)
+    further = frame.assign(z=1.0)
+    forms = [further, further[:0], frame[:0], further[:0].rename(columns={"a": "q"})]
+    forms += [further.assign(z="text")[:0], further[["z", *"edcba"]][:0]]
+    if kind != "categories":
+        forms += [further.to_numpy(), further.to_numpy().tolist()]
+        forms += [pl.DataFrame({name: further[name].to_numpy() for name in further})]
+        forms += [forms[-1][:0]]
+    arrays = [x.to_numpy(object if fit else float)[:0] for x in (further, frame)]
+    forms += arrays
+    for form in forms:
+        for one in (fast, saved(fast, tmp_path)):
+            same_bits(one.predict(form), model.predict(form))
+            same_bits(one.predict_proba(form), model.predict_proba(form))
+    if fit:
+        floats = frame.to_numpy(float)[:0]
+        for one in (model, fast, saved(fast, tmp_path)):
+            with pytest.raises((cb.CatBoostError, SourceNeededError)):
+                one.predict(floats)
 
 
 def test_arguments_for_files_have_another_way(contents):
