@@ -463,7 +463,8 @@ def _catboost_case(
     for name in ("predict", "predict_proba", "predict_log_proba"):
         if hasattr(model, name):
             calls[name] = getattr(model, name)
-    stages = {name: getattr(model, f"staged_{name}", None) for name in tuple(calls)}
+    kinds = "predict", "predict_proba"  # skforge has no stages of logarithms
+    stages = {name: getattr(model, f"staged_{name}", None) for name in kinds}
     for name, stage in stages.items():
         if stage is not None:
             calls[f"staged_{name}"] = lambda rows, stage=stage: [*stage(rows)]

@@ -131,6 +131,9 @@ def compare(
         for form, (model, calls) in forms.items():
             for name, own in calls.items():
                 ours = _ours(model, name, case.ends, form.startswith("file"))
+                live = compiles and form in ("live", "pickle")
+                if ours is None and live and name not in ("leaf", "value"):
+                    outcome.differs.append(f"{form} lacks {name}")
                 if ours is None or (not compiles and " " in name):
                     continue
                 found, theirs = called(ours, rows), called(own, rows)
