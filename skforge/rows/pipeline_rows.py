@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from skforge._compat import cached_property
-from skforge._typing import Array
+from skforge._typing import Array, Bools
 from skforge.forest.forest import Forest
 from skforge.frontends.pipeline.bounds import Bounds
 from skforge.frontends.pipeline.codes import NumberCodes, TextCodes
 from skforge.frontends.pipeline.columns import frame_of
 from skforge.rows import column_readers, forms
-from skforge.rows.frames import FrameColumns, is_plain, kind_of, labels_of
+from skforge.rows.frames import FrameColumns, is_date, is_plain, kind_of, labels_of
 from skforge.rows.known_forms import ReadForm
 from skforge.rows.objects import OBJECTS, only_number
 from skforge.rows.plain import (
@@ -350,11 +350,7 @@ class PipelineRows:
         ``form`` is what :meth:`form_of` says of them, None for float64; ``gaps`` are
         columns with missing values.
         """
-        plain = rows.copy()
-        for column, numbers in self.numbers.items():
-            plain[:, column] = numbers.values(rows[:, column])
-        if form is not None:
-            plain = forms.fitting(plain, form, gaps)
+        plain = self.fitted(rows, form, gaps)
         if isinstance(form, np.dtype):
             return plain.astype(form)
         known = {i: texts.values(rows[:, i]) for i, texts in self.texts.items()}
@@ -364,6 +360,28 @@ class PipelineRows:
         if form is None:
             return frame
         return forms.as_form(frame, form, gaps, self.decimals)
+
+    def fitted(self, rows: Array, form: Any, gaps: Collection[int]) -> Array:
+        """Return the numbers that :meth:`decoded` gives a form, as floats."""
+        plain = rows.copy()
+        for column, numbers in self.numbers.items():
+            plain[:, column] = numbers.values(rows[:, column])
+        return plain if form is None else forms.fitting(plain, form, gaps)
+
+    def may_read(self, fitted: Array, form: Any) -> Bools:
+        """Tell which rows may be read; numbers of the others are out of bounds."""
+        bounds = self.bounds
+        outside = (fitted < bounds.low) | (fitted > bounds.high)
+        outside |= np.isnan(fitted) & ~bounds.nan
+        if isinstance(form, np.dtype):
+            form = forms.Form("", (form,) * self.width)
+        pairs = zip(form.types, form.numbers, strict=True)
+        for column, (dtype, number) in enumerate(pairs):
+            if number is None or is_date(dtype) or column in self.texts:
+                outside[:, column] = False
+            elif number.kind in "iu" and number.itemsize >= 4:
+                outside[:, column] |= np.abs(fitted[:, column]) > self.largest
+        return np.asarray(~outside.any(axis=1))
 
     def sample(self, dtype: Any) -> Any:
         rows = self.bounds.repaired(np.zeros((1, self.width)))
