@@ -295,6 +295,8 @@ class Mappings:
             columns, _ = self._read(X)
             objects = np.zeros((len(columns[0]), self._columns.width), object)
             for at, column in enumerate(columns):
+                if at not in self._coded:  # no library takes pandas' NA for a number
+                    column = [NAN if is_missing(value) else value for value in column]
                 objects[:, self._places[at]] = column
             return objects
         try:
