@@ -425,6 +425,9 @@ class Source:
         """Return rows of the forest in a form that the model takes; None if unsure."""
         return rows if self.facts.direct and self.forest.is_plain else None
 
+    def of_no_rows(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+        return {}
+
     def drawn(self, n: int, missing: float) -> Array:
         """Return rows around the forest's thresholds that the model accepts."""
         return draw_rows(self.forest, n, 0, missing)

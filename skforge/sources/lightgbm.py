@@ -77,9 +77,10 @@ class LightGBMBoosterSource(Source):
 
     def _unaided(self, X: Any, method: str) -> Any:
         if is_table(X):
-            # of 0 rows, LightGBM has no columns of classes
-            without = self.forest.n_outputs > 1 and not len(X)
-            return None if without else self._of_table(X)
+            # of 0 rows, LightGBM has neither columns of classes nor labels
+            labels = self.answers.labels and self.forest.classifies
+            without = self.forest.n_outputs > 1 or (labels and method == "predict")
+            return None if without and not len(X) else self._of_table(X)
         if is_pandas(X) and not len(X):
             raise ValueError("Input data must be 2 dimensional and non empty.")
         if is_pandas(X) and self._categories.lists:
@@ -168,6 +169,14 @@ class LightGBMSource(LightGBMBoosterSource):
     def reading(self) -> plain.Reading | None:
         reading = super().reading()
         return reading and replace(reading, lists=True)
+
+    def of_no_rows(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """Return the answers of tables, the only rows that may be none."""
+        if not self.forest.classifies:
+            return {}
+        several = self.forest.n_outputs > 1  # of which it finds no labels
+        methods = ("predict_proba", "predict_raw") if several else ("predict",)
+        return dict.fromkeys(methods, ("<f8", (0,)))
 
     def tried(self, X: Any, method: str) -> Any:
         rows = super().tried(X, method)

@@ -495,8 +495,7 @@ def test_half_floats_of_arrow_are_refused_as_lightgbm_refuses_them():
 
 @pytest.mark.parametrize("of", ["wrapper", "Booster"])
 def test_files_raise_errors_for_no_rows_where_lightgbm_does(of, tmp_path):
-    """It takes no frame without rows; a table of polars has no columns of classes."""
-    pl = pytest.importorskip("polars")
+    """It takes no frame without rows."""
     frame = pd.DataFrame({"x": x, "shop": pd.Categorical(shop)})
     model = lgb.LGBMClassifier(n_estimators=2, verbose=-1).fit(frame, shop)
     fast = plain(model if of == "wrapper" else model.booster_).fit(frame)
@@ -504,8 +503,30 @@ def test_files_raise_errors_for_no_rows_where_lightgbm_does(of, tmp_path):
     for name in ("predict", "predict_proba", "predict_raw"):
         error = refusal(ValueError, getattr(loaded, name), frame[:0])
         assert error == refusal(ValueError, getattr(fast, name), frame[:0])
-    plainly, y = frame[["x"]].assign(z=-x), shop
-    fast = plain(lgb.LGBMClassifier(n_estimators=2, verbose=-1).fit(plainly, y))
-    loaded, none = saved(fast.fit(plainly), tmp_path), pl.DataFrame(plainly[:0])
-    assert fast.predict_proba(none).shape == (0,)
-    refusal(SourceNeededError, loaded.predict_proba, none)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_tables_without_rows(n_classes, tmp_path):
+    """LightGBM has no columns of several classes then, and labels of float64."""
+    pl, pa = pytest.importorskip("polars"), pytest.importorskip("pyarrow")
+    frame = pd.DataFrame({"x": x, "z": -x})
+    y = np.array(["no", "yes", "so"])[np.arange(len(x)) % n_classes]
+    model = lgb.LGBMClassifier(n_estimators=2, verbose=-1).fit(frame, y)
+    fast = plain(model).fit(frame)
+    loaded = saved(fast, tmp_path)
+    nothing = {name: np.zeros(0) for name in frame}
+    for none in (pl.DataFrame(nothing), pa.table(nothing)):
+        for one in (fast, loaded):
+            if n_classes > 2:
+                with pytest.raises((ValueError, SourceNeededError)):
+                    one.predict(none)
+            else:
+                found, expected = one.predict(none), model.predict(none)
+                assert (found.dtype, found.shape) == (expected.dtype, (0,))
+            found, expected = one.predict_proba(none), model.predict_proba(none)
+            assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+            found, expected = one.predict_raw(none), model.predict(none, raw_score=True)
+            assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+    for none in (frame[:0], frame.to_numpy()[:0]):
+        for one in (fast, loaded):
+            refusal(ValueError, one.predict, none)

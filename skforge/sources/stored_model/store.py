@@ -130,7 +130,7 @@ def _stored(source: Source, model: Any, offering: Any, tags: Tags) -> StoredMode
 
 
 def _of_no_rows(source: Source) -> dict[str, tuple[str, tuple[int, ...]]]:
-    answers = {}
+    answers = source.of_no_rows()
     none = np.empty((0, source.forest.n_columns), "f4")
     for method in ("predict", "predict_proba", "predict_raw", "apply"):
         # about having 0 rows; after an error no answer is kept
