@@ -553,7 +553,7 @@ WRAPPERS: dict[str, Kind] = {
         for method in ("sigmoid", "isotonic")
     },
     **{
-        f"catboost, {name}": Kind(model, y)
+        f"catboost, {name}": Kind(model, y, asks=WARN_APART if "votes" in name else ())
         for name, model, y in (
             ("calibrated", CalibratedClassifierCV(BY_CATBOOST, cv=2), "three names"),
             ("soft votes", soft(BY_CATBOOST, BOOSTED), "names"),
