@@ -290,15 +290,18 @@ class Mappings:
         self._write(rows, columns, self._places, alone)
         return rows
 
+    def _array_of_objects(self, X: Any) -> Array:
+        columns, _ = self._read(X)
+        objects = np.zeros((len(columns[0]), self._columns.width), object)
+        for at, column in enumerate(columns):
+            if at not in self._coded:  # no library takes pandas' NA for a number
+                column = [NAN if is_missing(value) else value for value in column]
+            objects[:, self._places[at]] = column
+        return objects
+
     def frame(self, X: Any) -> Any:
         if self._columns.by_objects:
-            columns, _ = self._read(X)
-            objects = np.zeros((len(columns[0]), self._columns.width), object)
-            for at, column in enumerate(columns):
-                if at not in self._coded:  # no library takes pandas' NA for a number
-                    column = [NAN if is_missing(value) else value for value in column]
-                objects[:, self._places[at]] = column
-            return objects
+            return self._array_of_objects(X)
         try:
             import pandas as pd
         except ImportError:
