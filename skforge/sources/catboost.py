@@ -85,7 +85,8 @@ class CatBoostSource(Source):
         ]
 
     def same_method(self, method: str, params: Mapping[str, Any]) -> str | None:
-        ranks = self.forest.task == "ranking"  # whose own methods take no type
+        # the methods of CatBoostRanker take no type, those of CatBoost do
+        ranks = self.forest.task == "ranking" and self.class_name != "CatBoost"
         if ranks and self.model is None and "prediction_type" in params:
             called = f"{self.class_name}.{method}() got an unexpected keyword"
             raise TypeError(f"{called} argument 'prediction_type'")

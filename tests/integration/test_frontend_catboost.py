@@ -283,6 +283,11 @@ def test_rankers_take_no_prediction_type(tmp_path):
             with pytest.raises(TypeError, match="argument 'prediction_type'"):
                 [*getattr(one, method)(X, prediction_type="RawFormulaVal")]
     same_bits(stored.predict_raw(X), model.predict(X))
+    how = {"loss_function": "YetiRank", "iterations": 3, "allow_writing_files": False}
+    model = cb.CatBoost({**how, "verbose": 0}).fit(cb.Pool(X, y, group_id=groups))
+    fast = plain(model).fit(X)
+    for one in (fast, saved(fast, tmp_path)):
+        same_bits(one.predict(X, prediction_type="RawFormulaVal"), model.predict(X))
 
 
 @pytest.mark.parametrize("kind", ["named", "unnamed", "categories"])
