@@ -25,7 +25,7 @@ from skforge.exceptions import (
     VerificationError,
 )
 
-MISMATCH, BAD_USAGE, FAULT = 1, 2, 3
+MISMATCH, BAD_USAGE, FAULT, INTERRUPTED = 1, 2, 3, 130
 
 
 class FaultError(SkforgeError):

@@ -20,7 +20,7 @@ from skforge.cli import library
 from skforge.cli.bench import bench, demo
 from skforge.cli.convert import convert
 from skforge.cli.doctor import doctor
-from skforge.cli.errors import BAD_USAGE, OneLineGroup, PlainCommand
+from skforge.cli.errors import BAD_USAGE, INTERRUPTED, OneLineGroup, PlainCommand
 from skforge.cli.export import export
 from skforge.cli.inspect import inspect
 from skforge.cli.options import with_options
@@ -61,7 +61,14 @@ def main() -> None:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="like")  # a terminal without "×" or "µ"
     library.alone = True
-    app(prog_name="skforge")
+    try:
+        app(prog_name="skforge")
+    except SystemExit as stopped:
+        own = sys.argv[1:2] != ["run"]  # a program may have more to do
+        if own and stopped.code == INTERRUPTED:
+            sys.stderr.flush()
+            os._exit(INTERRUPTED)  # threads of pyarrow may abort Python's own end
+        raise
 
 
 def _show_version(wanted: bool) -> None:

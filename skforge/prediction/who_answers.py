@@ -79,7 +79,7 @@ def why_fallback(predictor: ForestPredictor, given: GivenRows) -> str:
         mend = f": {said}"
     else:
         mend = "; no conversion that was tried helps."
-        single = [answer(given.one(i)) for i in given.spread(_TRIED)]
+        single = [answer(given.one(i)) for i in range(min(_TRIED, given.n))]
         alone = sum(answers is not None and not calls for answers, calls in single)
         if alone:
             of_all = f"{alone} of {len(single)} rows"

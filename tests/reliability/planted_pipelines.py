@@ -64,8 +64,8 @@ def scaled_float32(t: Trial) -> None:
 @fault(
     "negative-of-unsigned",
     "whole numbers of a step computed in float64",
-    "rows.pipeline_rows:PipelineRows._takes",
-    "self.bounds.takes((p for p in numbers if p[0] not in read.gaps), own=2)",
+    "rows.pipeline_rows:PipelineRows._takes_form",
+    "self.bounds.takes((p for p in numbers if p[0] not in gaps), own=2)",
     "True",
     "frontends.pipeline.bounds:Bounds.takes",
     "return False",
